@@ -36,6 +36,8 @@ static tr_status take_cluster(struct planning *p, const struct planning_options 
 	    options->cluster_file);
 	p->threads = p->threads > 0 ? p->threads : 1;
 	tr_status st = plan_file_read(options->cluster_file, &p->around.cluster, error);
+	for (uint32_t node = 0; st == TR_OK && node < p->around.cluster.node_count; node++)
+		p->around.host_of[node] = node;
 	p->wrong_file = st != TR_OK;
 	return st;
 }
@@ -54,10 +56,10 @@ static tr_status check_same(const struct planning *p, const char *file, struct t
 }
 
 /* A layer with one sequence, as one worker, where the costs were measured; 0: that was not. */
-static double own_layer_s(const struct planning *p)
+static double layer_s(const struct plan_measured *measured)
 {
-	for (uint32_t i = 0; i < p->measured.costs.count; i++) {
-		const struct plan_cost *row = &p->measured.rows[i];
+	for (uint32_t i = 0; i < measured->costs.count; i++) {
+		const struct plan_cost *row = &measured->rows[i];
 		if (row->tp == 1 && row->sequences == 1)
 			return row->time[SECTION_LAYER].forward_s +
 			    row->time[SECTION_LAYER].backward_s;
@@ -77,7 +79,7 @@ static double least_cores_part(const struct planning *p)
 static void take_speeds(struct planning *p)
 {
 	const struct plan_cluster *c = &p->around.cluster;
-	double own_s = own_layer_s(p);
+	double own_s = p->alone_s;
 	assert(c->node_count > 0); /* plan_cluster_create */
 	uint32_t slowest = 0;
 	double speeds[TR_GROUP_PEERS_MAX];
@@ -115,19 +117,40 @@ static unsigned cores_here(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* Workers of one host compute at once, and share its memory: so many are measured together, as far as there are cores here for them. */
+/* Workers of one host compute at once, and share its memory: so many are measured together, as far as there are cores here for them. With --as-is no more than the job has. */
 static unsigned beside_of(const struct planning *p, const struct planning_options *options)
 {
 	const struct plan_cluster *c = &p->around.cluster;
-	uint32_t of_node[TR_GROUP_PEERS_MAX] = { 0 }, most = 1;
-	for (uint32_t i = 0; i < c->worker_count; i++)
-		if (++of_node[c->workers[i].node] > most)
-			most = of_node[c->workers[i].node];
-	if (options->as_is && p->spec->mesh->workers_per_node < most)
-		most = p->spec->mesh->workers_per_node > 0 ? p->spec->mesh->workers_per_node : 1;
+	const Traind__V1__Mesh *mesh = p->spec->mesh;
+	uint32_t of_node[TR_GROUP_PEERS_MAX] = { 0 }, of_host[TR_GROUP_PEERS_MAX] = { 0 }, most = 1;
+	for (uint32_t i = 0; i < c->worker_count; i++) {
+		uint32_t node = c->workers[i].node, *at_once = &of_host[p->around.host_of[node]];
+		if (options->as_is && of_node[node]++ >= mesh->workers_per_node)
+			continue;
+		if (++*at_once > most)
+			most = *at_once;
+	}
+	if (options->as_is && mesh->workers < most)
+		most = mesh->workers > 0 ? mesh->workers : 1;
 	uint32_t room = cores_here() / p->threads;
 	most = most < room ? most : room;
 	return most > 0 ? most - 1 : 0;
+}
+
+/* A node measures its layer alone, so what it is compared with has to be alone too. */
+static tr_status measure_alone(struct planning *p, unsigned beside, struct tr_error *error)
+{
+	const struct plan_measured_limits one = { p->threads, 0, 1, 1 };
+	struct plan_measured alone;
+	bool compared = false;
+	for (uint32_t node = 0; node < p->around.cluster.node_count; node++)
+		compared = compared || p->around.layer_s[node] > 0;
+	p->alone_s = layer_s(&p->measured);
+	if (!compared || beside == 0)
+		return TR_OK;
+	tr_status st = plan_measured_here(p->spec, &one, config_search_path(), &alone, error);
+	p->alone_s = st == TR_OK ? layer_s(&alone) : 0;
+	return st;
 }
 
 static tr_status take_costs(struct planning *p, const struct planning_options *options,
@@ -142,17 +165,24 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		    options->costs_file);
 		st = check_same(p, options->costs_file, error);
 		p->wrong_file = st != TR_OK;
+		p->alone_s = layer_s(&p->measured);
 	} else {
 		bool bf16 = strcmp(p->spec->train->optimizer->dtype, "bf16") == 0;
 		struct plan_measured_limits limits = { p->threads, beside_of(p, options), tp,
 			SEQUENCES_MOST };
+		char at_once[32] = "";
+		if (limits.beside > 0)
+			(void)snprintf(at_once, sizeof(at_once), ", %u workers at once",
+			    limits.beside + 1);
 		(void)snprintf(p->layers_by, sizeof(p->layers_by),
-		    "measured on this machine with %u thread%s in %s; other workers by their speed "
-		    "(%s)",
-		    p->threads, p->threads == 1 ? "" : "s", bf16 ? "bf16" : "f32",
+		    "measured on this machine with %u thread%s in %s%s; other workers by their "
+		    "speed (%s)",
+		    p->threads, p->threads == 1 ? "" : "s", bf16 ? "bf16" : "f32", at_once,
 		    options->cluster_file != NULL ? "as the file says"
 		                                  : "as they measured, else taken to be the same");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
+		if (st == TR_OK)
+			st = measure_alone(p, limits.beside, error);
 	}
 	/* Between the products of a strict job's members each has its own rows. */
 	p->measured.costs.sequence_parallel = p->spec->mesh->sequence_parallel ||

@@ -22,6 +22,7 @@ struct planning {
 	struct model_config model;
 	struct planning_cluster around;
 	struct plan_measured measured;
+	double alone_s; /* a layer with one sequence, as one worker that is alone on its machine; 0: nobody knows */
 	struct plan_input in;
 	struct dealing dealt; /* in.dealt, where there is one */
 	bool keeps_whole;     /* nothing but replicas of whole models is planned */

@@ -263,6 +263,14 @@ static void say_links(const struct taking *t, char words[PLANNING_LINKS_WORDS_MA
 
 /* ---- all of it ---- */
 
+static uint32_t first_of_host(const struct taking *t, uint32_t node)
+{
+	uint32_t first = 0;
+	while (!same_host(t->there[first], t->there[node]))
+		first++;
+	return first;
+}
+
 static void fill(struct taking *t, uint32_t of_job, unsigned threads, struct planning_cluster *out)
 {
 	struct plan_cluster *c = &out->cluster;
@@ -272,6 +280,7 @@ static void fill(struct taking *t, uint32_t of_job, unsigned threads, struct pla
 		uint32_t slots = slots_of_host(t->listed, node);
 		assert(slots > 0);
 		out->node_ids[i] = node->id;
+		out->host_of[i] = first_of_host(t, i);
 		out->layer_s[i] = layer_of(t, i);
 		out->cores_part[i] = cores_part_of(t, i, of_job, threads);
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", node->name);

@@ -33,8 +33,9 @@ struct planning_cluster {
 	double layer_s[TR_GROUP_PEERS_MAX]; /* of these: a layer of the job, as it measured; 0: it did not */
 	/* Of these: the part of its threads that a worker has cores for, with as many of the job's there as can be. */
 	double cores_part[TR_GROUP_PEERS_MAX];
-	uint32_t slots_left; /* of hosts with too few cores for them */
-	uint32_t slots_over; /* more than a job may have workers */
+	uint32_t host_of[TR_GROUP_PEERS_MAX]; /* of these: the first on the same host */
+	uint32_t slots_left;                  /* of hosts with too few cores for them */
+	uint32_t slots_over;                  /* more than a job may have workers */
 	char links_by[PLANNING_LINKS_WORDS_MAX];
 };
 

@@ -6,6 +6,7 @@
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
+#include "daemon/plan/plan_shared.h"
 
 #define UNEVEN_GAIN 0.01
 
@@ -287,18 +288,6 @@ static double pieces_s(const struct plan_layout *l, const struct plan *plan)
 	return most + 2 * l->farthest_s;
 }
 
-/* With sequence parallelism: what all of tp hold, once a step. */
-static double shared_s(const struct plan_layout *l, const struct plan *plan)
-{
-	double most = 0;
-
-	for (uint32_t i = 0; i < l->dp * l->pp && plan->choice.own_rows; i++)
-		most = fmax(most,
-		    2 * l->groups[i].latency_s +
-		        plan_layout_shared_bytes(l, plan, i % l->pp) * l->groups[i].seconds_a_byte);
-	return most;
-}
-
 double plan_after_reduction_s(const struct plan_layout *l, const struct plan *plan)
 {
 	double bytes = plan_layout_table_bytes(l), table = 0;
@@ -310,7 +299,7 @@ double plan_after_reduction_s(const struct plan_layout *l, const struct plan *pl
 		    *link = &l->in->cluster->links[plan_cluster_way(l->in->cluster, first, last)];
 		table = fmax(table, 2 * link->latency_s + bytes / link->bandwidth_bytes_per_s);
 	}
-	return table + pieces_s(l, plan) + shared_s(l, plan) + 2 * l->farthest_s +
+	return table + pieces_s(l, plan) + plan_shared_s(l, plan) + 2 * l->farthest_s +
 	    l->in->costs->round_s;
 }
 

@@ -6,6 +6,7 @@
 
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/owners.h"
+#include "daemon/plan/plan_shared.h"
 #include "daemon/plan/split.h"
 
 #define GRADIENT_BYTES  4
@@ -199,7 +200,7 @@ static void place_pipeline(struct plan_layout *l, const struct plan *plan)
 
 /* Workers of one dp group in the order of their ring: those of a node together, then the nearest node (most bandwidth, then least
  * latency). */
-static void ring_order(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
+void plan_layout_ring(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
     uint32_t tp, uint32_t *order)
 {
 	const struct plan_cluster *c = l->in->cluster;
@@ -242,7 +243,7 @@ static void place_rings(struct plan_layout *l, const struct plan *plan)
 		double slowest = -1;
 		*ring = (struct plan_ring){ 0 };
 		for (uint32_t t = 0; t < l->tp && l->dp > 1; t++) {
-			ring_order(l, plan, rank, t, order);
+			plan_layout_ring(l, plan, rank, t, order);
 			for (uint32_t i = 0; i < l->dp; i++)
 				ways[count++] = plan_cluster_way(c, order[i],
 				    order[(i + 1) % l->dp]);
@@ -294,12 +295,10 @@ void plan_layout_place(struct plan_layout *l, const struct plan *plan)
 	l->farthest_s = farthest(l, plan);
 }
 
-/* Sums over tp of a section, in one phase. */
+/* Sums over tp of one microbatch. */
 static double exchange_s(const struct plan_layout *l, const struct plan_group *group,
-    enum graph_section_kind section, enum propagate_phase phase)
+    const struct plan_exchange *what)
 {
-	const struct plan_exchange *what = &l->of_tp->exchange[section][phase];
-
 	return group->latency_s * what->latencies +
 	    what->bytes * l->cost->sequences * group->seconds_a_byte;
 }
@@ -309,13 +308,13 @@ static void add_section(const struct plan_layout *l, const struct plan_group *gr
     enum graph_section_kind section, double times, bool recompute, struct plan_section_time *stage,
     double *exchanged)
 {
-	double forward = exchange_s(l, group, section, PHASE_FORWARD),
-	       backward = exchange_s(l, group, section, PHASE_BACKWARD);
+	double forward = exchange_s(l, group, &l->of_tp->exchange[section][PHASE_FORWARD]),
+	       backward = exchange_s(l, group, &l->of_tp->exchange[section][PHASE_BACKWARD]);
 	double forward_s = l->cost->time[section].forward_s / group->speed,
 	       backward_s = l->cost->time[section].backward_s / group->speed;
 
 	if (recompute) {
-		backward += forward;
+		backward += exchange_s(l, group, &l->of_tp->again);
 		backward_s += forward_s;
 	}
 	stage->forward_s += times * (forward_s + forward);
@@ -447,26 +446,6 @@ uint64_t plan_layout_parameters(const struct plan_layout *l, const struct plan *
 	return count;
 }
 
-static uint64_t shared_of(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
-{
-	uint64_t count = 0;
-
-	for (uint32_t stage = rank; stage < l->stages; stage += l->pp)
-		count += plan->layers_of[stage] * l->of_tp->shared[SECTION_LAYER];
-	if (rank == 0)
-		count += l->of_tp->shared[SECTION_EMBEDDING];
-	if (rank + 1 == l->pp)
-		count += l->of_tp->shared[SECTION_HEAD];
-	return count;
-}
-
-double plan_layout_shared_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
-{
-	return plan->choice.own_rows ? collective_bytes_sent(COLLECTIVE_ALL_REDUCE,
-	                                   (double)shared_of(l, plan, rank) * GRADIENT_BYTES, l->tp)
-	                             : 0;
-}
-
 static double piece_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
 	uint32_t owners = plan->choice.owners;
@@ -502,8 +481,8 @@ static void tensor_traffic(struct plan_layout *l, const struct plan *plan, uint3
 	double bytes = 0;
 
 	for (uint32_t stage = rank; stage < l->stages; stage += l->pp) {
-		double of_layer = of->exchange[SECTION_LAYER][PHASE_FORWARD].bytes *
-		        (plan->choice.recompute ? 2 : 1) +
+		double of_layer = of->exchange[SECTION_LAYER][PHASE_FORWARD].bytes +
+		    (plan->choice.recompute ? of->again.bytes : 0) +
 		    of->exchange[SECTION_LAYER][PHASE_BACKWARD].bytes;
 		bytes += plan->layers_of[stage] * of_layer;
 		for (int phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) {
@@ -513,7 +492,6 @@ static void tensor_traffic(struct plan_layout *l, const struct plan *plan, uint3
 		}
 	}
 	bytes *= (double)l->cost->sequences * plan->microbatches_of[replica];
-	bytes += plan_layout_shared_bytes(l, plan, rank);
 	for (uint32_t t = 0; t < l->tp && l->tp > 1; t++)
 		l->bytes[plan_cluster_way(l->in->cluster, worker_at(l, plan, replica, rank, t),
 		    worker_at(l, plan, replica, rank, (t + 1) % l->tp))] += bytes;
@@ -580,8 +558,9 @@ void plan_layout_traffic(struct plan_layout *l, const struct plan *plan)
 		}
 	}
 	plan_layout_add_pieces(l, plan, l->bytes);
+	plan_shared_traffic(l, plan);
 	for (uint32_t i = 0; i < l->pp * l->tp && l->dp > 1; i++) {
-		ring_order(l, plan, i / l->tp, i % l->tp, order);
+		plan_layout_ring(l, plan, i / l->tp, i % l->tp, order);
 		for (uint32_t j = 0; j < l->dp; j++)
 			l->bytes[plan_cluster_way(c, order[j],
 			    order[(j + 1) % l->dp])] += plan_layout_reduce_bytes(l, plan, i / l->tp);

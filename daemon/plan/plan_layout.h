@@ -103,6 +103,9 @@ const struct plan_cost *plan_layout_cost(const struct plan_layout *layout,
 
 /* Groups, edges and rings of choice and placement. */
 void plan_layout_place(struct plan_layout *layout, const struct plan *plan);
+/* The ring over dp of a pipeline rank's workers at one place of tp, as place orders it: order[dp], of workers. */
+void plan_layout_ring(const struct plan_layout *layout, const struct plan *plan, uint32_t rank,
+    uint32_t tp, uint32_t *order);
 /* Then the layers of each stage, where `most` (NULL: any) says how many each pipeline rank holds; false: there is no such split. */
 bool plan_layout_split(struct plan_layout *layout, struct plan *plan, const uint32_t *most);
 /* A rank's layers over its chunks, as jobs deal them (job_mesh.h). */
@@ -122,9 +125,6 @@ uint64_t plan_layout_parameters(const struct plan_layout *layout, const struct p
 double plan_layout_updated(const struct plan_layout *layout, const struct plan *plan, uint32_t rank);
 /* Bytes of a tied table's gradient, which the first pipeline rank and the last send each other once a step. */
 double plan_layout_table_bytes(const struct plan_layout *layout);
-/* Bytes that one worker of a pipeline rank sends once a step to have gradients summed over tp that all hold: with sequence parallelism each has its rows' alone. */
-double plan_layout_shared_bytes(const struct plan_layout *layout, const struct plan *plan,
-    uint32_t rank);
 /* ZeRO-1: adds to bytes[links] what new parameters take that go to workers which do not own their moments. */
 void plan_layout_add_pieces(const struct plan_layout *layout, const struct plan *plan,
     double *bytes);

@@ -2,11 +2,15 @@
 
 #include <math.h>
 
+#include "common/limits.h"
 #include "daemon/plan/memory.h"
 
 #define WRITTEN_BYTES 12 /* of a parameter, with its moments */
 #define MOMENT_BYTES  8
 #define SAMPLE_BYTES  4
+/* Of shared memory (collectives/engine/channel_worker.c): huge pages, and what lies before a model's arrays. */
+#define HUGE_BYTES    (UINT64_C(2) << 20)
+#define COUNTER_BYTES (UINT64_C(64) << 10)
 
 static struct schedule_shape shape_of(const struct plan_layout *l, const struct plan *plan,
     uint32_t microbatches)
@@ -45,6 +49,45 @@ static double parameter_bytes(const struct plan_layout *l, const struct plan *pl
 static uint64_t state_bytes(const struct plan_layout *l, const struct plan *plan, uint64_t numbers)
 {
 	return (uint64_t)ceil((double)numbers * parameter_bytes(l, plan));
+}
+
+static uint64_t round_up(uint64_t bytes, uint64_t to)
+{
+	return (bytes + to - 1) / to * to;
+}
+
+static uint64_t at_most(uint64_t value, uint64_t most)
+{
+	return value < most ? value : most;
+}
+
+/* Parameters, gradients and both moments of a whole model lie one behind another in areas, each as large as all before it, or as an array for which that is too small; what is used of one is
+ * filled up to the end of its last huge page. Returns what that is more than the arrays. (Shards lie in memory that is not filled.) */
+static uint64_t filled_bytes(uint64_t array)
+{
+	uint64_t size = TR_CHANNEL_ARENA_BYTES, all = size, used = COUNTER_BYTES, resident = 0;
+
+	if (array < HUGE_BYTES)
+		return 0;
+	for (int i = 0; i < 4; i++) {
+		if (size - used < array) {
+			resident += i == 0 ? used : at_most(round_up(used, HUGE_BYTES), size);
+			size = at_most(TR_CHANNEL_ARENA_BYTES + all, TR_CHANNEL_ARENA_BYTES_MOST);
+			size = size < array ? array : size;
+			all += size;
+			used = 0;
+		}
+		used += array;
+	}
+	return resident + at_most(round_up(used, HUGE_BYTES), size) - 4 * array;
+}
+
+static uint64_t filled_of(const struct plan_layout *l, const struct plan *plan)
+{
+	bool shards = l->pp * l->tp > 1 || plan->choice.owners > 0 || l->in->batch_parts > 0 ||
+	    l->in->ranked;
+
+	return shards ? 0 : filled_bytes(plan_layout_parameters(l, plan, 0) * sizeof(float));
 }
 
 /* Of one microbatch in a stage. */
@@ -158,8 +201,8 @@ uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, u
 	    : shape_of(l, plan, most_microbatches(l, plan));
 
 	return fixed_bytes(l, plan, rank) +
-	    state_bytes(l, plan, plan_layout_parameters(l, plan, rank)) + kept +
-	    message_bytes(l, &shape, rank);
+	    state_bytes(l, plan, plan_layout_parameters(l, plan, rank)) + filled_of(l, plan) +
+	    kept + message_bytes(l, &shape, rank);
 }
 
 uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan, bool saves)

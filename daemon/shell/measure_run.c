@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define LOOK_MS  100
+#define END_MS   10          /* between two looks whether it has ended */
+#define LEAVE_MS 10000       /* to end after its last word: it gives memory back */
 #define TEXT_MAX (64u << 10) /* 128 lines of costs are a third of it */
 
 static uint64_t now_ms(void)
@@ -37,32 +39,40 @@ static int put_job(const struct measure_run *run)
 	return -1;
 }
 
-static int spawn(const struct measure_run *run, int job, int out, pid_t *pid)
+/* words: where errors go; -1: where ours do. */
+static int spawn(const struct measure_run *run, int job, int out, int words, pid_t *pid)
 {
-	char threads[16], tp[16], sequences[16];
+	char threads[16], tp[16], sequences[16], beside[16];
 	char *argv[] = { (char *)(uintptr_t)run->program, "--measure", threads, tp, sequences,
-		NULL };
+		beside, NULL };
 	posix_spawn_file_actions_t actions;
 	(void)snprintf(threads, sizeof(threads), "%u", run->threads);
 	(void)snprintf(tp, sizeof(tp), "%" PRIu32, run->tp_most);
 	(void)snprintf(sequences, sizeof(sequences), "%" PRIu32, run->sequences_most);
+	(void)snprintf(beside, sizeof(beside), "%u", run->beside);
 	(void)posix_spawn_file_actions_init(&actions);
 	(void)posix_spawn_file_actions_adddup2(&actions, job, STDIN_FILENO);
 	(void)posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+	if (words >= 0)
+		(void)posix_spawn_file_actions_adddup2(&actions, words, STDERR_FILENO);
 	int failed = posix_spawn(pid, run->program, &actions, NULL, argv, environ);
 	(void)posix_spawn_file_actions_destroy(&actions);
 	return failed;
 }
 
-/* Until it closes its end. False: it took too long, or we are to stop. */
-static bool read_all(const struct measure_run *run, int from, char *text)
+static bool is_over(const struct measure_run *run, uint64_t begun_ms)
 {
-	uint64_t begun_ms = now_ms();
+	return (run->stop != NULL && atomic_load(run->stop)) ||
+	    (run->most_ms > 0 && now_ms() - begun_ms > run->most_ms);
+}
+
+/* Until it closes its end. False: it took too long, printed too much, or we are to stop. */
+static bool read_all(const struct measure_run *run, uint64_t begun_ms, int from, char *text)
+{
 	size_t used = 0;
-	for (;;) {
+	while (used < TEXT_MAX - 1) {
 		struct pollfd readable = { .fd = from, .events = POLLIN };
-		if ((run->stop != NULL && atomic_load(run->stop)) ||
-		    (run->most_ms > 0 && now_ms() - begun_ms > run->most_ms))
+		if (is_over(run, begun_ms))
 			return false;
 		if (poll(&readable, 1, LOOK_MS) <= 0)
 			continue;
@@ -73,18 +83,39 @@ static bool read_all(const struct measure_run *run, int from, char *text)
 			return n == 0;
 		used += (size_t)n;
 	}
+	return false;
 }
 
-static tr_status await(pid_t pid, bool whole, struct tr_error *error)
+static void end(pid_t pid, int *how)
 {
-	int ended = 0;
-	if (!whole)
-		(void)kill(pid, SIGKILL);
-	while (waitpid(pid, &ended, 0) < 0 && errno == EINTR)
+	(void)kill(pid, SIGKILL);
+	while (waitpid(pid, how, 0) < 0 && errno == EINTR)
 		;
-	if (!whole)
+}
+
+/* It has said all that it will, and may live on all the same. */
+static bool ends_by_itself(const struct measure_run *run, uint64_t begun_ms, pid_t pid, int *how)
+{
+	const struct timespec pause = { .tv_nsec = END_MS * 1000000L };
+	uint64_t said_ms = now_ms();
+	while (waitpid(pid, how, WNOHANG) == 0) {
+		if (is_over(run, begun_ms) || now_ms() - said_ms > LEAVE_MS)
+			return false;
+		(void)nanosleep(&pause, NULL);
+	}
+	return true;
+}
+
+static tr_status await(const struct measure_run *run, pid_t pid, int from, char *text,
+    struct tr_error *error)
+{
+	uint64_t begun_ms = now_ms();
+	int ended = 0;
+	if (!read_all(run, begun_ms, from, text) || !ends_by_itself(run, begun_ms, pid, &ended)) {
+		end(pid, &ended);
 		return tr_error_set(error, TR_EIO,
 		    "layers cannot be measured: trainworker --measure took too long");
+	}
 	if (WIFEXITED(ended) && WEXITSTATUS(ended) == 0)
 		return TR_OK;
 	return tr_error_set(error, TR_EIO,
@@ -110,7 +141,7 @@ static void start_beside(const struct measure_run *run, struct beside *beside)
 	while (nowhere >= 0 && beside->count < run->beside && beside->count < BESIDE_MOST) {
 		int job = put_job(run); /* each reads its own */
 		bool started = job >= 0 &&
-		    spawn(run, job, nowhere, &beside->pids[beside->count]) == 0;
+		    spawn(run, job, nowhere, nowhere, &beside->pids[beside->count]) == 0;
 		if (job >= 0)
 			(void)close(job);
 		if (!started)
@@ -123,11 +154,9 @@ static void start_beside(const struct measure_run *run, struct beside *beside)
 
 static void end_beside(const struct beside *beside)
 {
-	for (unsigned i = 0; i < beside->count; i++) {
-		(void)kill(beside->pids[i], SIGKILL);
-		while (waitpid(beside->pids[i], NULL, 0) < 0 && errno == EINTR)
-			;
-	}
+	int how;
+	for (unsigned i = 0; i < beside->count; i++)
+		end(beside->pids[i], &how);
 }
 
 tr_status measure_run(const struct measure_run *run, char **text, struct tr_error *error)
@@ -141,14 +170,14 @@ tr_status measure_run(const struct measure_run *run, char **text, struct tr_erro
 		st = tr_error_set(error, TR_EIO, "no pipe to a trainworker: %s", strerror(errno));
 	if (st == TR_OK)
 		start_beside(run, &beside);
-	int failed = st == TR_OK ? spawn(run, job, ends[1], &pid) : 0;
+	int failed = st == TR_OK ? spawn(run, job, ends[1], -1, &pid) : 0;
 	if (failed != 0)
 		st = tr_error_set(error, TR_EIO, "cannot start %s: %s", run->program,
 		    strerror(failed));
 	if (ends[1] >= 0)
 		(void)close(ends[1]);
 	if (st == TR_OK)
-		st = await(pid, read_all(run, ends[0], room), error);
+		st = await(run, pid, ends[0], room, error);
 	end_beside(&beside);
 	if (ends[0] >= 0)
 		(void)close(ends[0]);

@@ -95,7 +95,8 @@ static int measure(char **words)
 {
 	struct measure_limits limits = { .threads = (unsigned)strtoul(words[0], NULL, 10),
 		.tp_most = (uint32_t)strtoul(words[1], NULL, 10),
-		.sequences_most = (uint32_t)strtoul(words[2], NULL, 10) };
+		.sequences_most = (uint32_t)strtoul(words[2], NULL, 10),
+		.beside = words[3] != NULL ? (unsigned)strtoul(words[3], NULL, 10) : 0 };
 	struct tr_error error;
 	uint8_t *packed = malloc(TR_JOB_FILE_BYTES_MAX);
 	size_t bytes = packed != NULL ? fread(packed, 1, TR_JOB_FILE_BYTES_MAX, stdin) : 0;
@@ -106,7 +107,8 @@ static int measure(char **words)
 		if (spec != NULL)
 			traind__v1__job_spec__free_unpacked(spec, NULL);
 		(void)tr_error_set(&error, TR_EINVAL,
-		    "--measure THREADS TP SEQUENCES wants a job on stdin; `trainctl plan` starts "
+		    "--measure THREADS TP SEQUENCES [BESIDE] wants a job on stdin; `trainctl plan` "
+		    "starts "
 		    "it");
 		return fail(&error);
 	}
@@ -117,7 +119,7 @@ static int measure(char **words)
 
 int main(int argc, char **argv)
 {
-	if (argc == 5 && strcmp(argv[1], "--measure") == 0)
+	if ((argc == 5 || argc == 6) && strcmp(argv[1], "--measure") == 0)
 		return measure(argv + 2);
 	if (argc > 1) {
 		bool version = strcmp(argv[1], "--version") == 0;

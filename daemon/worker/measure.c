@@ -16,6 +16,7 @@
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/optim.h"
 #include "daemon/worker/slots.h"
+#include "daemon/worker/text.h"
 #include "daemon/worker/virtual.h"
 
 #define LAYERS_MOST   4    /* at once: more would only take longer */
@@ -23,8 +24,8 @@
 #define EVERY_TP      16   /* up to which every divisor of the heads is measured */
 #define RUNS          5    /* at least, unless they are long */
 #define RUNS_MOST     64
-#define LONG_S        0.8  /* no more runs after so long */
-#define ENOUGH_S      0.1  /* short runs go on for so long */
+#define LONG_S        0.8 /* no more runs after so long */
+#define ENOUGH_S      0.1 /* short runs go on for so long */
 
 /* When the model said what, in a run. */
 struct times {
@@ -46,6 +47,7 @@ struct measured {
 	size_t sequences, length;
 	bool sequence_parallel; /* the job asks for it */
 	uint32_t parts;         /* of the width, of a strict job; else 0 */
+	unsigned beside;        /* other processes that take as much memory */
 	struct model_room how;
 };
 
@@ -115,7 +117,8 @@ static void finish(struct measured *m)
 		.bf16 = m->bf16,
 		.dropout = m->dropout,
 		.sequence_parallel = m->sequence_parallel,
-		.parts = m->parts };
+		.parts = m->parts,
+		.beside = m->beside };
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -368,18 +371,60 @@ static tr_status measure_update(struct pool *pool, const struct model_config *co
 	return st;
 }
 
-/* Of a process without a model, and of each parameter: with gradient and moments, and rounded for products. */
-static tr_status measure_memory(const struct measured *m, uint32_t batch_parts, FILE *to,
-    struct tr_error *error)
+/* Resident now; 0: nobody knows. */
+static size_t resident_bytes(void)
 {
-	unsigned long size, resident;
-	FILE *file = fopen("/proc/self/statm", "r");
-	bool good = file != NULL && fscanf(file, "%lu %lu", &size, &resident) == 2;
+	unsigned long size, resident = 0;
+	FILE *file = fopen("/proc/self/statm", "re");
+	if (file != NULL && fscanf(file, "%lu %lu", &size, &resident) != 2)
+		resident = 0;
 	if (file != NULL)
 		(void)fclose(file);
-	if (!good)
-		return tr_error_set(error, TR_EIO, "/proc/self/statm cannot be read");
-	(void)fprintf(to, "process %lu\n", resident * (unsigned long)sysconf(_SC_PAGESIZE));
+	return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Of what was built for a run, without what model_bytes has. */
+static size_t built_bytes(const struct measured *m)
+{
+	size_t numbers = 2 * m->layout.count + shard_cut_table_numbers(&m->layout) +
+	    2 * ((model_exchange_numbers(&m->layout, m->sequences) + 15) / 16 * 16);
+	return numbers * sizeof(float) + (m->bf16 ? m->layout.count * sizeof(uint16_t) : 0) +
+	    m->sequences * (m->length * sizeof(int32_t) + sizeof(*m->samples));
+}
+
+/* What a worker has resident besides the arrays that are counted one by one: code, libraries' own memory (OpenBLAS's buffers), the allocator's. So a small model is run, which touches all of that. */
+static tr_status measure_process(struct measured *m, const struct model_config *config,
+    size_t *bytes, struct tr_error *error)
+{
+	tr_status st = build(m, config, 1, 1, 1, error);
+	if (st == TR_OK) {
+		struct model_batch batch = { m->tokens, m->tokens, 1, m->length, m->samples };
+		struct model_bytes arrays = model_bytes(m->model);
+		double sum;
+		if (m->parts > 0)
+			model_part_begin(m->model);
+		(void)model_gradient_of(m->model, &batch, NULL, &sum);
+		if (m->parts > 0)
+			(void)model_part_end(m->model);
+		size_t all = resident_bytes(),
+		       counted = arrays.slots + arrays.working + built_bytes(m);
+		*bytes = all > counted ? all - counted : 0;
+	}
+	finish(m);
+	return st != TR_OK || *bytes > 0
+	    ? st
+	    : tr_error_set(error, TR_EIO, "/proc/self/statm does not say what is resident");
+}
+
+/* Of a process without a model, and of each parameter: with gradient and moments, and rounded for products. */
+static tr_status measure_memory(struct measured *m, const Traind__V1__JobSpec *spec,
+    const struct model_config *config, uint32_t batch_parts, FILE *to, struct tr_error *error)
+{
+	size_t process = 0;
+	tr_status st = measure_process(m, config, &process, error);
+	if (st != TR_OK)
+		return st;
+	(void)fprintf(to, "process %zu\n", process + (size_t)text_bytes(spec->train->data));
 	size_t arrays = 4; /* with gradient and moments */
 	if (m->parts > 0)
 		arrays += 2; /* of the parts: parameter and gradient */
@@ -434,7 +479,8 @@ static tr_status measure_tp(struct measured *m, const struct model_config *confi
 	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX && st == TR_OK; n++) {
 		if (!is_measured(own, n, most))
 			continue;
-		bool fits = last == 0 || (double)took / last * n < available_bytes();
+		bool fits = last == 0 ||
+		    (double)took / last * n * (1 + m->beside) < available_bytes();
 		if (fits)
 			st = measure(m, config, tp, n, to, &took, error);
 		if (!fits || (st == TR_ENOMEM && last > 0)) {
@@ -460,7 +506,8 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
     FILE *to, struct tr_error *error)
 {
 	struct measured m = { .sequence_parallel = spec->mesh != NULL &&
-		    spec->mesh->sequence_parallel };
+		    spec->mesh->sequence_parallel,
+		.beside = limits->beside };
 	struct model_config config;
 	tr_status st = job_model_config(spec->train->model, &config, error);
 	bool strict = job_is_strict(spec->train);
@@ -478,7 +525,7 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, strict,
 	        spec->train->optimizer->dropout > 0, of));
 	struct own own = own_of(spec, &config);
-	st = measure_memory(&m, strict_batch_parts(own.batch), to, error);
+	st = measure_memory(&m, spec, &config, strict_batch_parts(own.batch), to, error);
 	if (st == TR_OK)
 		st = measure_update(m.pool, &config, to, error);
 	for (uint32_t tp = 1; tp <= limits->tp_most && tp <= config.heads && st == TR_OK; tp++) {

@@ -1,6 +1,6 @@
 /* What the parts of a model cost on this machine, for the planner (daemon/plan/plan_costs.h): up to four layers of the job's model, with embedding and head, are run as
  * one worker of tp would run them, for each tp that divides and each microbatch, with nobody to exchange with. Times are between the model's own reports (model_hooks),
- * those of the shortest of several runs; memory is what the model has put aside (slots.h).
+ * those of the median of several runs (of a strict job the shortest); memory is what the model has put aside (slots.h).
  *
  * Lines of text, for trainctl:
  *
@@ -8,7 +8,7 @@
  *	of MODEL                 plan_costs_of: of which these are
  *	update SECONDS           of one parameter
  *	add SECONDS              of adding one number to another, as strict jobs add up gradients
- *	process BYTES            before there is a model
+ *	process BYTES            of a worker besides its model and what it exchanges: code, what libraries put aside, the training text (as far as its files are here)
  *	parameter BYTES          of one, with gradient, moments and what products of bf16 (train.dtype) read
  */
 #ifndef TR_DAEMON_WORKER_MEASURE_H
@@ -21,6 +21,8 @@
 
 struct measure_limits {
 	unsigned threads;
+	unsigned
+	    beside; /* so many other processes measure the same meanwhile, and take as much memory */
 	uint32_t
 	    tp_most; /* divisors of the heads up to this: small ones, powers of two, the job's own */
 	uint32_t

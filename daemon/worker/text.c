@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -108,6 +109,32 @@ tr_status text_load(const char *const *paths, size_t count, double validation, s
 	text.train_size = text.size - (size_t)((double)text.size * validation);
 	*out = text;
 	return TR_OK;
+}
+
+/* What gzip wrote ends with the size of what it had read. */
+static uint64_t file_bytes(const char *path)
+{
+	struct stat about;
+	uint8_t end[4] = { 0 };
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	uint64_t bytes = fd >= 0 && fstat(fd, &about) == 0 ? (uint64_t)about.st_size : 0;
+	if (bytes >= sizeof(end) && is_gz(path) &&
+	    pread(fd, end, sizeof(end), (off_t)(bytes - sizeof(end))) == sizeof(end))
+		bytes = (uint64_t)end[0] | (uint64_t)end[1] << 8 | (uint64_t)end[2] << 16 |
+		    (uint64_t)end[3] << 24;
+	if (fd >= 0)
+		(void)close(fd);
+	return bytes;
+}
+
+uint64_t text_bytes(const Traind__V1__Data *data)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; data != NULL && i < data->n_text; i++)
+		bytes += file_bytes(data->text[i]);
+	for (size_t i = 0; data != NULL && i < data->n_tokens; i++)
+		bytes += file_bytes(data->tokens[i]);
+	return bytes;
 }
 
 void text_finish(struct text *text)

@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "daemon/checkpoint/bpe.h"
+#include "traind/v1/trainer.pb-c.h"
 
 struct text {
 	uint8_t *bytes;    /* `width` for each token, little endian */
@@ -40,6 +41,8 @@ tr_status text_load_tokens(const char *const *paths, size_t count, uint32_t voca
 /* tokens.c: the bytes of a text become its tokens, of 32 bits; validation as above. */
 tr_status text_tokenize(struct text *text, struct bpe *bpe, double validation,
     struct tr_error *error);
+/* What the text of a job takes, by the sizes of its files: of those that cannot be read nothing. A tokenizer's tokens take about as much as the text that they are made of. NULL: none. */
+uint64_t text_bytes(const Traind__V1__Data *data);
 void text_finish(struct text *text);
 
 #endif

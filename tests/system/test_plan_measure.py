@@ -1,4 +1,5 @@
 """What `trainworker --measure` says of a model's parts, which `trainctl plan` plans with: more tokens and wider shards cost more, and bytes are those of the arrays."""
+import gzip
 import os
 import resource
 import subprocess
@@ -11,13 +12,13 @@ from stubs import pb
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
 
-def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", dropout=0, strict=False, mesh=None, memory=None, **model):
+def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", dropout=0, strict=False, mesh=None, memory=None, beside=(), data=None, **model):
     shape = {"preset": "gpt2", "layers": 6, "width": WIDTH, "heads": 4, "context": CONTEXT, "vocab": "bytes", **model}
     spec = pb.JobSpec(name="measured", train=pb.TrainSpec(
         model=pb.Model(**shape), optimizer=pb.Optimizer(steps=1, batch_tokens=batch * shape["context"], micro_sequences=micro, dtype=dtype,
-                                                                  dropout=dropout, strict=strict)),
+                                                                  dropout=dropout, strict=strict), data=data),
         mesh=pb.Mesh(**(mesh or {})))
-    done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most)], input=spec.SerializeToString(), capture_output=True,
+    done = subprocess.run([str(BIN / "trainworker"), "--measure", "1", str(tp), str(most), *beside], input=spec.SerializeToString(), capture_output=True,
                           timeout=120, preexec_fn=memory and (lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))), env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     rows = {}
     for line in done.stdout.decode().splitlines():
@@ -98,6 +99,24 @@ def test_what_memory_does_not_hold_is_left_out():
     assert done.returncode == 0, done.stderr
     assert {key for key in rows if isinstance(key, tuple)} == {(1, 1)}
     assert b"# no memory for microbatches of 4096 sequences, tp 1\n" in done.stdout
+
+
+def test_what_a_process_takes(tmp_path):
+    """Code and what libraries put aside once products are made, the same for any model; and the text, which each worker has in memory."""
+    plain = measure(tp=1, most=1, micro=1)[1]["process"]
+    assert measure(tp=1, most=1, micro=1, width=256, context=256)[1]["process"] == pytest.approx(plain, abs=1 << 20)
+    text, packed, size = tmp_path / "text", tmp_path / "text.gz", 20 << 20
+    text.write_bytes(b"x" * size)
+    packed.write_bytes(gzip.compress(b"y" * size, 1))
+    with_both = measure(tp=1, most=1, micro=1, data=pb.Data(text=[str(text), str(packed), str(tmp_path / "not there")]))[1]["process"]
+    assert with_both == pytest.approx(plain + 2 * size, abs=1 << 20)
+
+
+def test_memory_is_for_all_that_measure():
+    """A million others take as much: what was measured first stays."""
+    done, rows = measure(tp=1, most=4, beside=("1000000",))
+    assert done.returncode == 0, done.stderr
+    assert {key for key in rows if isinstance(key, tuple)} == {(1, 1)} and b"# no memory for microbatches of 2 sequences, tp 1\n" in done.stdout
 
 
 def test_more_workers_than_the_vocabulary_has_tokens():

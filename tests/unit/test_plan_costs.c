@@ -53,6 +53,24 @@ static void sequence_parallel_sends_as_many_bytes(void **state)
 	assert_int_equal(own[0].exchange[SECTION_LAYER][PHASE_FORWARD].latencies, 0);
 }
 
+/* A layer that is computed again ends before its second product (daemon/worker/forward.c), whose sum nobody needs: with its result the next layer began. */
+static void a_layer_again_has_one_sum_less(void **state)
+{
+	struct plan_derived all[2], own[2];
+	double stream = 32.0 * 64 * 4;
+
+	(void)state;
+	derive(32, false, all);
+	derive(32, true, own);
+	assert_int_equal(all[1].again.latencies, 2);
+	assert_true(all[1].again.bytes == stream);
+	/* Two all-gathers and the reduce-scatter between them, each of half as many. */
+	assert_int_equal(own[1].again.latencies, 3);
+	assert_true(own[1].again.bytes == 1.5 * stream);
+	assert_int_equal(all[0].again.latencies, 0);
+	assert_true(all[0].again.bytes == 0);
+}
+
 /* Measured without, planned with: what was measured so differs by the same (tests/system/test_plan_measure.py). */
 static void own_rows_of_what_was_measured_without(void **state)
 {
@@ -97,6 +115,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sequence_parallel_sends_as_many_bytes),
+		cmocka_unit_test(a_layer_again_has_one_sum_less),
 		cmocka_unit_test(own_rows_of_what_was_measured_without),
 		cmocka_unit_test(rows_that_do_not_divide_are_not_possible),
 	};

@@ -1,0 +1,16 @@
+/* Gradients of what all workers of a stage hold (norms, learned positions, biases behind a sum): one sum once a step, of all its replicas and their tensor-parallel groups together, besides the sums over
+ * dp (daemon/worker/sharded_shared.c). With sequence parallelism each has those of its rows alone; without it they are summed so from three replicas on. Inside the planner. Pure.
+ */
+#ifndef TR_DAEMON_PLAN_PLAN_SHARED_H
+#define TR_DAEMON_PLAN_PLAN_SHARED_H
+
+#include "daemon/plan/plan_layout.h"
+
+/* That one worker of a pipeline rank sends in it; 0: there is no such sum. */
+double plan_shared_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank);
+/* What it takes, of the stage where that is longest. */
+double plan_shared_s(const struct plan_layout *layout, const struct plan *plan);
+/* Adds to layout->bytes. */
+void plan_shared_traffic(struct plan_layout *layout, const struct plan *plan);
+
+#endif
