@@ -20,5 +20,7 @@ uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struc
 /* Of a job that has ranks and does not sum gradients at every step (job_sync_is_rare). `why`: "mesh.tp is 2". TR_EINVAL: begins with the key. */
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
     struct tr_error *error);
+/* Of one that does: what is of no use there. */
+tr_status job_mesh_sync_check_none(const Traind__V1__JobSpec *spec, struct tr_error *error);
 
 #endif
