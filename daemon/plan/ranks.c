@@ -333,20 +333,50 @@ uint32_t ranks_there(const struct ranks *r, uint32_t replicas[TR_GROUP_PEERS_MAX
 	return count;
 }
 
+static bool has_stood(const struct ranks *before, const struct ranks *r, uint32_t index)
+{
+	const struct ranks_peer *peer = &r->peers[index];
+	uint32_t was = ranks_find(before, peer->peer);
+
+	return peer->rank != RANKS_NONE && was != RANKS_NONE &&
+	    before->peers[was].rank == peer->rank;
+}
+
 uint64_t ranks_stood(const struct ranks *before, const struct ranks *r)
 {
 	uint32_t all = ranks_members(r), stood[TR_GROUP_PEERS_MAX] = { 0 };
 	uint64_t places = 0;
 
-	for (uint32_t i = 0; i < r->count; i++) {
-		const struct ranks_peer *peer = &r->peers[i];
-		uint32_t was = ranks_find(before, peer->peer);
-		if (peer->rank != RANKS_NONE && was != RANKS_NONE &&
-		    before->peers[was].rank == peer->rank)
-			stood[place_of(r, peer->rank)]++;
-	}
+	for (uint32_t i = 0; i < r->count; i++)
+		if (has_stood(before, r, i))
+			stood[place_of(r, r->peers[i].rank)]++;
 	for (uint32_t place = 0; place < 64 && place < places_along(r); place++)
 		places |= (uint64_t)(stood[place] == all) << place;
+	return places;
+}
+
+uint32_t ranks_stood_with(const struct ranks *before, const struct ranks *r, uint32_t replica,
+    uint32_t shard)
+{
+	for (uint32_t copy = 0; copy < copies_of(r); copy++) {
+		uint32_t index = ranks_member(r, replica, copy * ranks_shards(&r->mesh) + shard);
+		if (index != RANKS_NONE && has_stood(before, r, index))
+			return index;
+	}
+	return RANKS_NONE;
+}
+
+uint64_t ranks_stood_shards(const struct ranks *before, const struct ranks *r)
+{
+	uint32_t there[TR_GROUP_PEERS_MAX], count = ranks_there(r, there);
+	uint64_t places = 0;
+
+	for (uint32_t i = 0; i < count && there[i] < 64; i++) {
+		bool all = true;
+		for (uint32_t k = 0; k < ranks_shards(&r->mesh); k++)
+			all = all && ranks_stood_with(before, r, i, k) != RANKS_NONE;
+		places |= (uint64_t)all << there[i];
+	}
 	return places;
 }
 

@@ -86,7 +86,7 @@ void ranks_forget(struct ranks *ranks);
 uint32_t ranks_members(const struct ranks *ranks);
 /* Replicas that are there, and which of them, from 0, peer `index` stands in: RANKS_NONE for a spare. */
 uint32_t ranks_replicas(const struct ranks *ranks);
-/* Their places along dp, ascending. Returns how many. */
+/* Their places along dp, of so many copies each, ascending. Returns how many. */
 uint32_t ranks_there(const struct ranks *ranks, uint32_t replicas[TR_GROUP_PEERS_MAX]);
 uint32_t ranks_replica(const struct ranks *ranks, uint32_t index);
 /* Which copy of its replica a peer is in; RANKS_NONE for a spare. */
@@ -113,8 +113,13 @@ uint32_t ranks_beside(const struct ranks *ranks, uint32_t index, uint32_t *membe
 uint32_t ranks_holder(const struct ranks *ranks, uint32_t shard);
 /* The worker of replica `replica` (ranks_replica) with this shard's rank, in its first copy; RANKS_NONE. */
 uint32_t ranks_worker_of(const struct ranks *ranks, uint32_t shard, uint32_t replica);
-/* A bit for each of the first 64 places along dp whose workers are all there, and the same in both tables. */
+/* A bit for each of the first 64 places of replicas along dp whose workers are all there, and the same in both tables. */
 uint64_t ranks_stood(const struct ranks *before, const struct ranks *ranks);
+/* The first worker of replica `replica` with this shard that is the same in both; RANKS_NONE. And a bit for each of these places of replicas each of whose shards has one: whole or not, what its copies made
+ * together is all there. */
+uint32_t ranks_stood_with(const struct ranks *before, const struct ranks *ranks, uint32_t replica,
+    uint32_t shard);
+uint64_t ranks_stood_shards(const struct ranks *before, const struct ranks *ranks);
 /* The replica (ranks_replica) that a checkpoint is taken from, of all its shards: the first that is at one of `places` along dp, or the first. For where replicas train apart each has moments of its own, and only its
  * workers' fit together; those of who has just come are zeros. RANKS_NONE: there is none. */
 uint32_t ranks_source(const struct ranks *ranks, uint64_t places);

@@ -186,7 +186,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 		if (!arrives && used < sizeof(event) - 192)
 			used += (size_t)snprintf(event + used, sizeof(event) - used,
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,
-			    sharded_place(&s->shards.mesh, p->rank, place, sizeof(place)));
+			    sharded_place(&s->next, p->rank, place, sizeof(place)));
 	}
 	if (is_lost(s))
 		(void)snprintf(event + used, sizeof(event) - used,

@@ -133,10 +133,10 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 	t->sharded->apart->untold = (struct apart_given){ 0 };
 }
 
-void sharded_apart_settle_moments(struct trainer *t)
+void sharded_apart_settle_moments(struct trainer *t, bool mixed)
 {
 	const struct sharded *s = t->sharded;
-	if (s->rank == RANKS_NONE || s->apart->moments.shard == own_shard(s))
+	if (s->rank == RANKS_NONE || (!mixed && s->apart->moments.shard == own_shard(s)))
 		return;
 	sharded_clear_moments(t);
 	begin_moments(t, 0, 0);
@@ -212,10 +212,10 @@ const struct apart_part *sharded_apart_part(const struct trainer *t)
 uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica)
 {
 	uint64_t ids[TR_GROUP_PEERS_MAX];
-	uint32_t shards = ranks_shards(&s->shards.mesh);
-	for (uint32_t k = 0; k < shards; k++)
-		ids[k] = s->next.peers[ranks_worker_of(&s->next, k, replica)].peer;
-	return sharded_apart_word(ids, shards * sizeof(*ids));
+	uint32_t members = ranks_members(&s->next);
+	for (uint32_t k = 0; k < members; k++)
+		ids[k] = s->next.peers[ranks_member(&s->next, replica, k)].peer;
+	return sharded_apart_word(ids, members * sizeof(*ids));
 }
 
 static double number_of(int64_t bits)
@@ -278,13 +278,13 @@ static tr_status exchange_roster(struct trainer *t, const struct tr_round *round
 static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 {
 	const struct apart_word *roster = s->apart->roster;
-	const struct apart_word *first = &roster[ranks_worker_of(&s->next, 0, replica)];
+	const struct apart_word *first = &roster[ranks_member(&s->next, replica, 0)];
 	struct apart_part part = { .trains = first->first > 0,
 		.alike = first->lineage != 0,
 		.goes_on = first->work != 0 };
 	int64_t least = first->steps, most = first->steps;
-	for (uint32_t k = 1; k < ranks_shards(&s->shards.mesh); k++) {
-		const struct apart_word *word = &roster[ranks_worker_of(&s->next, k, replica)];
+	for (uint32_t k = 1; k < ranks_members(&s->next); k++) {
+		const struct apart_word *word = &roster[ranks_member(&s->next, replica, k)];
 		part.trains = part.trains && word->first == first->first &&
 		    word->share == first->share && word->quota == first->quota &&
 		    word->began == first->began;
@@ -306,9 +306,9 @@ static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 static double step_s_of(const struct sharded *s, uint32_t replica)
 {
 	int64_t most = 0;
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
+	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
 		const struct apart_word
-		    *word = &s->apart->roster[ranks_worker_of(&s->next, k, replica)];
+		    *word = &s->apart->roster[ranks_member(&s->next, replica, k)];
 		most = word->step_ns > most ? word->step_ns : most;
 	}
 	return (double)most * 1e-9;
@@ -427,8 +427,8 @@ static tr_status catch_up(struct trainer *t, struct tr_error *error)
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
 	uint32_t replica = ranks_replica(&s->next, s->self);
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
-		const struct apart_word *word = &a->roster[ranks_worker_of(&s->next, k, replica)];
+	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
+		const struct apart_word *word = &a->roster[ranks_member(&s->next, replica, k)];
 		if ((uint64_t)word->steps != a->own.steps + 1)
 			continue;
 		if (!a->own.ready)

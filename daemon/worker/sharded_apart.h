@@ -136,8 +136,8 @@ void sharded_apart_unmake(struct trainer *t);
 void sharded_apart_bind(struct trainer *t);
 /* They were read from where training begins; NULL: they are initial ones. */
 void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest);
-/* Before they go to who writes: what are another shard's are none. */
-void sharded_apart_settle_moments(struct trainer *t);
+/* Before they go to who writes: what are another shard's are none, nor (`mixed`) any. */
+void sharded_apart_settle_moments(struct trainer *t, bool mixed);
 
 /* Digest of a replica's workers: who has which shard. */
 uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);

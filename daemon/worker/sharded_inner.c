@@ -8,7 +8,7 @@
 #include "collectives/sync/outer.h"
 #include "daemon/worker/trainer_inside.h"
 
-enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUMS_OF_STEP };
+enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUM_COPIES, SUMS_OF_STEP = SUM_COPIES + 2 };
 
 struct inner {
 	struct trainer *t;
@@ -44,17 +44,46 @@ static bool has_parts(const struct sharded *s)
 	return s->row_parts > 1;
 }
 
+/* And of three copies' sums the last bits would be others at each of the group (sharded_shared.c). */
+static bool sums_shared(const struct sharded *s)
+{
+	return has_parts(s) || (sharded_copies(s) > 2 && s->tp.count > 1);
+}
+
 static tr_status sum_shared(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
+	struct sharded_scope stage;
 	struct tr_op op = TR_OP_INIT;
-	if (!has_parts(s))
+	if (!sums_shared(s))
 		return TR_OK;
 	op.output = s->shared;
 	op.count = sharded_copy_shared(t, false);
-	tr_status status = sum_and_wait(t, SUM_SHARED, &s->tp, &op, error);
-	if (status == TR_OK)
-		(void)sharded_copy_shared(t, true);
+	if (!has_parts(s) && s->shard.rank != 0)
+		sharded_add_nothing(s->shared, op.count);
+	sharded_copies_stage(s, &stage);
+	return sum_and_wait(t, SUM_SHARED, &stage, &op, error);
+}
+
+/* Of the replica's copies, each of which has its own sequences: all but a table that stages have copies of, numbers [first, end) of which are left out. */
+static tr_status sum_copies(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	size_t first = t->layout.count, numbers = 0;
+	if (sharded_copies(s) < 2)
+		return TR_OK;
+	if (!sharded_has_copy(t, &first, &numbers))
+		first = t->layout.count;
+	const struct owners_range ranges[] = { { 0, first },
+		{ first + numbers, t->layout.count } };
+	tr_status status = TR_OK;
+	for (unsigned i = 0; i < 2 && status == TR_OK; i++) {
+		struct tr_op op = TR_OP_INIT;
+		op.output = t->arrays.grads + ranges[i].first;
+		op.count = ranges[i].end - ranges[i].first;
+		if (op.count > 0)
+			status = sum_and_wait(t, SUM_COPIES + i, &s->copies, &op, error);
+	}
 	return status;
 }
 
@@ -66,7 +95,7 @@ static tr_status sum_table(struct trainer *t, struct tr_error *error)
 	if (!sharded_has_copy(t, &offset, &op.count))
 		return TR_OK;
 	op.output = t->arrays.grads + offset;
-	(void)sharded_ends(t, &ends);
+	sharded_copies_ends(t->sharded, &ends);
 	return sum_and_wait(t, SUM_TABLE, &ends, &op, error);
 }
 
@@ -79,10 +108,11 @@ static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *e
 	struct tr_op op = TR_OP_INIT;
 	op.output = squares;
 	op.dtype = TR_F64;
-	op.count = ranks_shards(&s->shards.mesh);
+	op.count = ranks_members(&s->next); /* of the first copy; the others say that they have waited */
 	replica.count = ranks_beside(&s->next, s->self, replica.members);
 	memset(squares, 0, op.count * sizeof(*squares));
-	squares[ranks_shard(&s->shards.mesh, s->rank)] = sharded_squares(t, true);
+	if (ranks_copy(&s->next, s->self) == 0)
+		squares[ranks_shard(&s->shards.mesh, s->rank)] = sharded_squares(t, true);
 	a->own.ready = true; /* from here on another worker may know the norm */
 	tr_status status = sum_and_wait(t, SUM_SQUARES, &replica, &op, error);
 	for (size_t k = 0; k < op.count && status == TR_OK; k++)
@@ -94,12 +124,20 @@ static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *e
 /* Of this step, and the sum of squares of the one before, if that was made in this try of the round. */
 static tr_status release(struct trainer *t, bool first, struct tr_error *error)
 {
-	size_t offset, numbers;
+	size_t offset = t->layout.count, numbers = 0;
 	tr_status status = TR_OK;
-	if (has_parts(t->sharded))
+	if (sums_shared(t->sharded))
 		status = tr_release(t->group, tag_of(t, SUM_SHARED), error);
-	if (status == TR_OK && sharded_has_copy(t, &offset, &numbers))
+	bool table = sharded_has_copy(t, &offset, &numbers);
+	if (status == TR_OK && table)
 		status = tr_release(t->group, tag_of(t, SUM_TABLE), error);
+	if (!table)
+		offset = t->layout.count;
+	bool copies = sharded_copies(t->sharded) > 1;
+	if (status == TR_OK && copies && offset > 0)
+		status = tr_release(t->group, tag_of(t, SUM_COPIES), error);
+	if (status == TR_OK && copies && offset + numbers < t->layout.count)
+		status = tr_release(t->group, tag_of(t, SUM_COPIES + 1), error);
 	return status == TR_OK && !first
 	    ? tr_release(t->group, tag_of(t, SUM_SQUARES) - SUMS_OF_STEP, error)
 	    : status;
@@ -111,17 +149,22 @@ static tr_status compute(struct trainer *t, struct tr_error *error)
 	struct apart_own *own = &s->apart->own;
 	struct inner i = { .t = t, .error = error };
 	struct model_hooks hooks = { on_progress, NULL, &i };
-	uint64_t first = own->claim.first + own->steps * own->share;
-	for (uint64_t k = 0; k < own->share; k++)
-		t->numbers[k] = claims_sample(t->account, first + k);
+	uint64_t place = own->claim.first + own->steps * own->share, first, last;
+	sharded_copy_samples(s, own->share, &first, &last);
+	for (uint64_t k = first; k < last; k++)
+		t->numbers[k - first] = claims_sample(t->account, place + k);
 	own->ready = false;
 	t->sums->loss = t->sums->loss_tokens = 0;
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	if (!(s->pipeline != NULL ? sharded_pipeline_gradient : trainer_gradient)(t,
-	        (size_t)own->share, &hooks))
+	        (size_t)(last - first), &hooks))
 		return sharded_stopped(t, error);
 	own->step_loss = t->sums->loss;
 	tr_status status = sum_shared(t, error);
+	if (status == TR_OK)
+		status = sum_copies(t, error);
+	if (status == TR_OK && sums_shared(s))
+		(void)sharded_copy_shared(t, true);
 	return status == TR_OK ? sum_table(t, error) : status;
 }
 
@@ -136,7 +179,7 @@ static void tell_skipped(struct trainer *t, uint64_t step, bool skipped)
 		return;
 	(void)snprintf(event, sizeof(event), "step %llu was not applied by replica %u: %s",
 	    (unsigned long long)step, ranks_replica(&s->next, s->self), TRAINER_NOT_FINITE);
-	if (ranks_shard(&s->shards.mesh, s->rank) == 0)
+	if (ranks_number(&s->next, s->self) == 0)
 		trainer_report_event(t, event);
 }
 

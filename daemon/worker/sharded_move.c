@@ -129,12 +129,26 @@ static uint32_t gather_tag(uint32_t shard)
 	return TAG_GATHER + SHARDED_ARRAYS_ALL * shard;
 }
 
-/* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. All of one replica (ranks_source). */
+/* Places of replicas that a checkpoint may be taken from, moments and all: of those that train apart what each has made together. */
+static uint64_t fitting(const struct sharded *s)
+{
+	uint64_t fit = ranks_stood_shards(&s->state->ranks, &s->next);
+	return s->apart != NULL ? fit & s->state->trained : fit;
+}
+
+/* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. All of one replica (ranks_source), any copy of it. */
 static uint32_t source_of(const struct sharded *s, uint32_t shard)
 {
-	uint64_t fit = ranks_stood(&s->state->ranks, &s->next);
-	uint32_t replica = ranks_source(&s->next, s->apart != NULL ? fit & s->state->trained : fit);
-	return ranks_worker_of(&s->next, shard, replica);
+	uint32_t replica = ranks_source(&s->next, fitting(s));
+	uint32_t stood = ranks_stood_with(&s->state->ranks, &s->next, replica, shard);
+	return stood != RANKS_NONE ? stood : ranks_worker_of(&s->next, shard, replica);
+}
+
+/* Since the newest merge each replica has lost somebody: moments of some of its workers would not fit those of others. */
+static bool is_mixed(const struct sharded *s)
+{
+	return fitting(s) == 0 && s->state->merged_steps > 0 && s->rank != RANKS_NONE &&
+	    ranks_replica(&s->next, s->self) == ranks_source(&s->next, 0);
 }
 
 bool sharded_writes(const struct trainer *t)
@@ -167,7 +181,7 @@ tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error)
 	uint32_t writer = source_of(s, 0);
 	tr_status status = TR_OK;
 	if (s->apart != NULL)
-		sharded_apart_settle_moments(t);
+		sharded_apart_settle_moments(t, is_mixed(s));
 	if (s->owners > 0)
 		status = stage_moments(t, writer, error);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {

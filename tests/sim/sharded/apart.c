@@ -407,7 +407,7 @@ static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 	struct trainer *t = g->trainer;
 	const struct sharded *s = t->sharded;
 	const struct apart_lost *lost = &s->apart->lost;
-	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
+	uint32_t shard = ranks_number(&s->next, s->self);
 	size_t offset = 0, numbers = 0;
 	if (lost->now == NULL)
 		return;
@@ -418,9 +418,14 @@ static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 	if (s->dp.count > 1)
 		g->lost.merges++;
 	if (!t->layout.depth.head || !sharded_has_copy(t, &offset, &numbers))
-		numbers = 0;
+		offset = t->layout.count;
+	/* Of several copies each has what its part lost. */
+	struct owners_range own[] = { sharded_own_part(s, 0, offset),
+		sharded_own_part(s, offset + numbers, t->layout.count) };
 	for (size_t i = 0; i < t->layout.count && s->dp.count > 1; i++)
-		if ((i < offset || i >= offset + numbers) && lost->now[i] != (float)g->lost.merges) {
+		if (((i >= own[0].first && i < own[0].end) ||
+		        (i >= own[1].first && i < own[1].end)) &&
+		    lost->now[i] != (float)g->lost.merges) {
 			sim_violation(g->sim,
 			    "S2: n%u: what coding lost of number %zu is of %g merges, not %lu",
 			    g->number, i, lost->now[i], (unsigned long)g->lost.merges);

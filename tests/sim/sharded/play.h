@@ -71,6 +71,8 @@ enum play_plant {
 	PLAY_PLANT_PIECE,  /* a number that comes to a newcomer is another one: S2 */
 	PLAY_PLANT_ADDS,   /* a newcomer adds something to the others' sums: S2 */
 	PLAY_PLANT_MET,    /* who was a newcomer holds another number when it begins to work: S2 */
+	PLAY_PLANT_COPY, /* a copy of a replica has another sum of its gradients than the others: S2 */
+	PLAY_PLANT_PART, /* a number of the part that another copy has merged is another one: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
@@ -110,6 +112,7 @@ struct play_case {
 	enum model_preset preset;
 	bool untied;
 	bool apart;              /* replicas train apart: apart.c */
+	uint32_t copies;         /* of the mesh, that make up one of them; 0: one */
 	bool by_speed;           /* and not all for as many steps */
 	bool timed;              /* the same, by time */
 	enum play_stream stream; /* and train on while a fragment is merged: stream.c */

@@ -138,6 +138,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->drift_steps = 1;
 	t->planned_step_s = play->what.replans ? 1e-6 : 0;
 	t->zero_owners = play->what.owners;
+	t->copies = play->what.copies;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");
