@@ -456,6 +456,8 @@ void sharded_keep_shared(struct trainer *t, size_t first, size_t end);
 tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error);
 /* Waits for the sums: their squares. */
 tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error *error);
+/* Of what the buffer has. */
+double sharded_kept_squares(const struct trainer *t);
 /* They go to the gradients, whose memory is the caller's again. */
 void sharded_end_shared(struct trainer *t);
 /* All of them between the gradients and s->shared, where they lie one after another. Returns how many numbers. */

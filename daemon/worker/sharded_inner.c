@@ -50,6 +50,12 @@ static bool sums_shared(const struct sharded *s)
 	return has_parts(s) || (sharded_copies(s) > 2 && s->tp.count > 1);
 }
 
+/* Whether these sums stay apart from the gradients until the step is taken: there the copies' sums lie, which are others, and are not this worker's to change. */
+static bool keeps_shared(const struct sharded *s)
+{
+	return sums_shared(s) && sharded_copies(s) > 1;
+}
+
 static tr_status sum_shared(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -99,6 +105,14 @@ static tr_status sum_table(struct trainer *t, struct tr_error *error)
 	return sum_and_wait(t, SUM_TABLE, &ends, &op, error);
 }
 
+static double own_squares(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	bool apart = keeps_shared(s);
+	double shared = apart && s->shard.rank == 0 ? sharded_kept_squares(t) : 0;
+	return sharded_squares(t, !apart) + shared;
+}
+
 static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -112,7 +126,7 @@ static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *e
 	replica.count = ranks_beside(&s->next, s->self, replica.members);
 	memset(squares, 0, op.count * sizeof(*squares));
 	if (ranks_copy(&s->next, s->self) == 0)
-		squares[ranks_shard(&s->shards.mesh, s->rank)] = sharded_squares(t, true);
+		squares[ranks_shard(&s->shards.mesh, s->rank)] = own_squares(t);
 	a->own.ready = true; /* from here on another worker may know the norm */
 	tr_status status = sum_and_wait(t, SUM_SQUARES, &replica, &op, error);
 	for (size_t k = 0; k < op.count && status == TR_OK; k++)
@@ -163,7 +177,7 @@ static tr_status compute(struct trainer *t, struct tr_error *error)
 	tr_status status = sum_shared(t, error);
 	if (status == TR_OK)
 		status = sum_copies(t, error);
-	if (status == TR_OK && sums_shared(s))
+	if (status == TR_OK && sums_shared(s) && !keeps_shared(s))
 		(void)sharded_copy_shared(t, true);
 	return status == TR_OK ? sum_table(t, error) : status;
 }
@@ -210,6 +224,8 @@ void sharded_inner_take(struct trainer *t, double norm)
 	struct optim_settings settings = t->settings;
 	struct optim_by by = { &settings, scale, norm, t->counters->step + own->steps + 1,
 		m->age + 1 };
+	if (keeps_shared(t->sharded))
+		(void)sharded_copy_shared(t, true);
 	settings.lr *= own->lr_scale;
 	settings.min_lr *= own->lr_scale;
 	arrays.params = a->work;

@@ -1,0 +1,91 @@
+"""Replicas that train apart and are several data-parallel copies of the mesh each (mesh.copies): what they learn is what replicas of one copy learn of the same batches, whoever dies, and as much goes
+from one replica to another."""
+import os
+import signal
+
+import pytest
+
+from harness import Cluster, wait_for
+from mesh_jobs import STEPS, active, parameters, reach, rows_of, train, write_text
+from test_mesh_sync import INNER, apart_spec, assert_same, check_to_the_end, distance
+
+
+def copied_spec(text, folder, copies, pp, tp, inner=INNER, **options):
+    """Two replicas, a node each."""
+    spec = apart_spec(text, folder, 2, pp, tp, inner=inner, **options)
+    spec.mesh.workers_per_node, spec.mesh.copies = copies * pp * tp, copies
+    spec.train.optimizer.micro_sequences = 4
+    return spec
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    """The text, and what two replicas of one worker each learn of it."""
+    folder = tmp_path_factory.mktemp("single")
+    text = write_text(folder)
+    train(folder / "cluster", apart_spec(text, folder / "run", 2, 1, 1), 2)
+    return text, folder / "run"
+
+
+def sent_a_merge(folder):
+    """Bytes from replicas to others; a merge's are told with the next one."""
+    rows = rows_of(folder)
+    return (rows[STEPS]["sent_bytes"] - rows[2 * INNER]["sent_bytes"]) / ((STEPS - 2 * INNER) // INNER)
+
+
+def split_without_copies(text, folder, pp, tp):
+    train(folder / "cluster", apart_spec(text, folder / "run", 2, pp, tp), 2, slots=pp * tp)
+    return sent_a_merge(folder / "run")
+
+
+@pytest.mark.parametrize("copies,pp,tp", [(2, 1, 1), (2, 1, 2), (3, 1, 2), (2, 2, 1)])
+def test_copies_learn_what_one_does(tmp_path, single, copies, pp, tp):
+    text, one = single
+    spec = copied_spec(text, tmp_path / "run", copies, pp, tp)
+    spec.mesh.sequence_parallel = copies * tp == 4
+    done, events = train(tmp_path / "cluster", spec, 2, slots=copies * pp * tp)
+    assert done.rounds.committed == STEPS // INNER + 1 and "other numbers" not in events, events
+    assert f"2 replicas of {copies} copies" in events, events
+    assert_same(one, tmp_path / "run")
+    model = sum(array.nbytes for array in parameters(tmp_path / "run").values())
+    sent = sent_a_merge(tmp_path / "run")
+    print(f"{copies} copies, pp {pp}, tp {tp}: {sent:.0f} bytes a merge, movements {2 * model}")
+    assert 2 * model <= sent < 2.2 * model
+
+
+def test_as_much_goes_between_replicas(tmp_path, single):
+    """Movements are sent once, whatever the copies: what is more are the headers and words of more workers."""
+    text = single[0]
+    train(tmp_path / "cluster", copied_spec(text, tmp_path / "run", 2, 1, 2), 2, slots=4)
+    one, two = split_without_copies(text, tmp_path / "one", 1, 2), sent_a_merge(tmp_path / "run")
+    print(f"tp 2: {one:.0f} bytes a merge with one copy, {two:.0f} with two")
+    assert two < 1.05 * one
+
+
+def test_copies_with_a_codec(tmp_path, single):
+    """What coding makes of a part all copies get as it came, and what it lost goes with the next movement."""
+    far = {}
+    for feedback in (0, -1):
+        spec = copied_spec(single[0], tmp_path / f"run{feedback}", 2, 1, 2)
+        spec.train.sync.codec, spec.train.sync.feedback = "int2", feedback
+        done, events = train(tmp_path / f"cluster{feedback}", spec, 2, slots=4)
+        assert done.rounds.committed == STEPS // INNER + 1 and "other numbers" not in events, events
+        far[feedback] = distance(single[1], tmp_path / f"run{feedback}")
+    assert far[0] < 0.9 * far[-1], far
+
+
+@pytest.mark.parametrize("tp,codec,by_speed", [(1, "none", False), (2, "int4", True)])
+def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed):
+    """The other replica goes on with what it has of the round, who comes gets its shard out of memory; no sample is in two merges, none is lost."""
+    text, run, steps, inner, workers = single[0], tmp_path / "run", 1000, 10, 4 * tp  # not over before the last kill
+    (tmp_path / "samples").mkdir()
+    with Cluster(tmp_path / "cluster", nodes=2, slots=workers // 2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
+        spec = copied_spec(text, run, 2, 1, tp, inner=inner, steps=steps, every=50)
+        spec.train.sync.codec, spec.train.sync.by_speed = codec, by_speed
+        job = cluster.submit(spec)
+        for number in range(workers):
+            reach(run, 10 + 40 * number)
+            came = cluster.events(cluster.job(job)).count(" takes rank ")
+            os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
+            wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
+        check_to_the_end(tmp_path, cluster, job, inner, steps)
