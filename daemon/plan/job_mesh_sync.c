@@ -37,8 +37,7 @@ tr_status job_mesh_sync_check_none(const Traind__V1__JobSpec *spec, struct tr_er
 }
 
 /* A replica of several copies. */
-static tr_status check_copies(const Traind__V1__JobSpec *spec, const struct tr_sync_options *o,
-    struct tr_error *error)
+static tr_status check_copies(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
 	uint32_t copies = job_mesh_copies(m), dp = job_mesh(m).size[MESH_DP];
@@ -47,13 +46,6 @@ static tr_status check_copies(const Traind__V1__JobSpec *spec, const struct tr_s
 		return TR_OK;
 	if (m->auto_)
 		return no_copies(m, "mesh.auto plans whole models for this sync.mode", error);
-	if (job_mesh_sync_streams(o) || o->mode == TR_SYNC_HDET)
-		return no_copies(m,
-		    o->mode == TR_SYNC_HDET
-		        ? "sync.mode is hdet: a replica is one copy there"
-		        : "replicas train on while they merge (streaming, eager, overlap): a "
-		          "replica is one copy there",
-		    error);
 	return dp % copies == 0
 	    ? TR_OK
 	    : tr_error_set(error, TR_EINVAL,
@@ -214,7 +206,7 @@ tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
 	if (status == TR_OK)
 		status = check_keys(&options, why, error);
 	if (status == TR_OK)
-		status = check_copies(spec, &options, error);
+		status = check_copies(spec, error);
 	if (status != TR_OK)
 		return status;
 	uint32_t replicas = job_mesh(spec->mesh).size[MESH_DP];

@@ -144,10 +144,10 @@ static const struct job_option rows[] = {
 	    "many hold each piece: at least 2, so that a loss takes nothing with it, at most as "
 	    "many as there are replicas. 0: each holds them all." },
 	{ "mesh.copies", OPTION_UINT, 1, TR_GROUP_PEERS_MAX - 1, NULL, "1", NULL,
-	    "Where replicas train apart (`sync.mode`: `local_sgd`, `diloco`): so many data-parallel "
-	    "copies of the model make up one replica. They sum their gradients at every step, "
-	    "and each merges its part with the other replicas; a divisor of workers / (`tp` x "
-	    "`pp`)." },
+	    "Where replicas train apart (any `sync.mode` but `ddp`): so many data-parallel "
+	    "copies of the model make up one replica, as on the machines of a site. They sum "
+	    "their gradients at every step, and each merges its part with the other replicas; "
+	    "a divisor of workers / (`tp` x `pp`)." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "

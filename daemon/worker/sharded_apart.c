@@ -252,7 +252,8 @@ static void say(struct trainer *t, const struct tr_round *round)
 			.steps = (int64_t)a->own.steps,
 			.quota = (int64_t)a->own.quota,
 			.began = (int64_t)a->own.began,
-			.norm = bits_of(a->own.norm) };
+			.norm = bits_of(a->own.norm),
+			.loss = sharded_copies(s) > 1 ? bits_of(a->own.newest_loss) : 0 };
 	if (a->moments.shard == own_shard(s))
 		word->lineage = (int64_t)a->moments.lineage;
 	if (a->stream.shard == own_shard(s))
@@ -435,6 +436,8 @@ static tr_status catch_up(struct trainer *t, struct tr_error *error)
 			return tr_error_set(error, TR_EINTERNAL,
 			    "sync.mode: another worker of this replica has taken a step of which "
 			    "this one has no gradient");
+		if (sharded_copies(s) > 1)
+			a->own.step_loss = number_of(word->loss);
 		sharded_inner_take(t, number_of(word->norm));
 		return TR_OK;
 	}

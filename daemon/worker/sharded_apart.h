@@ -53,7 +53,7 @@ struct apart_word {
 	int64_t share, steps, quota;
 	int64_t began;   /* streams: lineage of the work that its first step was taken from */
 	int64_t step_ns; /* of its newest steps; 0: not known */
-	int64_t norm;    /* bits of that of its newest step */
+	int64_t norm, loss; /* bits of those of its newest step; of one copy, no loss */
 	int64_t lineage; /* of its moments */
 	int64_t work; /* the same of `work`, where that goes on through merges (sharded_stream.h) */
 };
@@ -74,7 +74,7 @@ struct apart_own {
 	struct claim claim;
 	uint64_t share, quota, steps; /* to take, taken */
 	uint64_t began;               /* streams: lineage of the work before the first of them */
-	double norm;                  /* of the newest */
+	double norm, newest_loss;     /* of the newest */
 	bool ready; /* the next one's gradient is whole, its norm is not known yet */
 	double loss, step_loss;
 	double lr_scale; /* of all its steps (sharded_rates.c) */

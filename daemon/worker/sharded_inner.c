@@ -122,15 +122,22 @@ static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *e
 	struct tr_op op = TR_OP_INIT;
 	op.output = squares;
 	op.dtype = TR_F64;
-	op.count = ranks_members(&s->next); /* of the first copy; the others say that they have waited */
+	/* Of the first copy; the others say that they have waited, and their loss. */
+	uint32_t members = ranks_members(&s->next), shards = ranks_shards(&s->shards.mesh);
+	bool copies = sharded_copies(s) > 1;
+	op.count = copies ? members + 1 : members;
 	replica.count = ranks_beside(&s->next, s->self, replica.members);
 	memset(squares, 0, op.count * sizeof(*squares));
 	if (ranks_copy(&s->next, s->self) == 0)
 		squares[ranks_shard(&s->shards.mesh, s->rank)] = own_squares(t);
+	if (copies && sharded_speaks(t))
+		squares[members] = a->own.step_loss;
 	a->own.ready = true; /* from here on another worker may know the norm */
 	tr_status status = sum_and_wait(t, SUM_SQUARES, &replica, &op, error);
-	for (size_t k = 0; k < op.count && status == TR_OK; k++)
+	for (size_t k = 0; k < shards && status == TR_OK; k++)
 		sum += squares[k];
+	if (copies && status == TR_OK)
+		a->own.step_loss = squares[members];
 	*norm = sqrt(sum) / (double)(a->own.share * t->layout.config.context);
 	return status;
 }
@@ -236,6 +243,7 @@ void sharded_inner_take(struct trainer *t, double norm)
 		m->age++;
 	tell_skipped(t, by.step, !isfinite(norm));
 	own->norm = norm;
+	own->newest_loss = own->step_loss;
 	own->loss += own->step_loss;
 	own->steps++;
 	own->ready = false;

@@ -206,13 +206,12 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 	double spoken = sharded_speaks_for_replica(t) ? tokens_of(t) : 0;
 	if (!a->stream.on)
 		a->own.given = (struct apart_given){ weight_of(t), a->own.loss, spoken };
-	if (sharded_speaks(t)) {
+	if (sharded_speaks_for_replica(t)) {
 		a->sums->loss = a->own.given.loss;
 		a->sums->loss_tokens = a->own.given.tokens;
 		a->sums->tokens = spoken;
-	}
-	if (sharded_speaks_for_replica(t))
 		a->sums->weight = a->own.given.weight;
+	}
 	size_t numbers = offsetof(struct apart_sums, reports) / sizeof(double) +
 	    sharded_say_rate(t, spoken);
 	return status == TR_OK ? tr_allreduce(t->group, TAG_LOSS, a->sums, numbers, TR_F64, TR_SUM,

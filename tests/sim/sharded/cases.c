@@ -163,6 +163,18 @@ static void make_apart(struct play_case *what)
 	}
 }
 
+/* Faults strike between merges, the last ones too, which no step lies between. A memberd that starts again while founders come may miss some who ended over it, of which one is replaced here: not then. */
+static void make_streams(struct play_case *what, uint64_t seed)
+{
+	what->stream = (enum play_stream)(1 + seed % (PLAY_STREAM_KINDS - 1));
+	for (unsigned i = 0; i < what->fault_count; i++) {
+		struct play_fault *fault = &what->faults[i];
+		size_t merge = fault->step % CASE_STREAM_STEPS;
+		merge += merge == 0 && fault->kind == PLAY_MEMBERD_RESTART;
+		fault->step = case_stream_steps[what->stream][merge];
+	}
+}
+
 static void set_copied_mesh(struct play_case *what, size_t number)
 {
 	set_mesh(what, copied_meshes[number].mesh, 0);
@@ -178,26 +190,18 @@ static void make_copies(struct play_case *what, uint64_t seed)
 	unsigned room = SIM_NODES_MAX - mesh_workers(&what->mesh) - what->spares;
 	if (what->fault_count > room)
 		what->fault_count = room;
-	what->timed = seed % 3 == 2;
-	what->by_speed = seed % 3 == 1;
+	bool streams = seed >= CASE_COPIES_STREAM_SEEDS;
+	what->timed = !streams && seed % 3 == 2;
+	what->by_speed = !streams && seed % 3 == 1;
+	what->rates = !streams && seed >= CASE_COPIES_RATES_SEEDS;
+	if (streams)
+		make_streams(what, seed);
 	for (unsigned i = 0; i < what->fault_count; i++) {
 		struct play_fault *fault = &what->faults[i];
 		fault->victim = (fault->victim + (unsigned)(seed / 7)) %
 		    (mesh_workers(&what->mesh) + what->spares + i);
-		if (fault->kind == PLAY_MEMBERD_RESTART && fault->step == 0) /* as below */
+		if (fault->kind == PLAY_MEMBERD_RESTART && fault->step == 0) /* as of streams */
 			fault->step = PLAY_INNER_STEPS;
-	}
-}
-
-/* Faults strike between merges, the last ones too, which no step lies between. A memberd that starts again while founders come may miss some who ended over it, of which one is replaced here: not then. */
-static void make_streams(struct play_case *what, uint64_t seed)
-{
-	what->stream = (enum play_stream)(1 + seed % (PLAY_STREAM_KINDS - 1));
-	for (unsigned i = 0; i < what->fault_count; i++) {
-		struct play_fault *fault = &what->faults[i];
-		size_t merge = fault->step % CASE_STREAM_STEPS;
-		merge += merge == 0 && fault->kind == PLAY_MEMBERD_RESTART;
-		fault->step = case_stream_steps[what->stream][merge];
 	}
 }
 
@@ -502,8 +506,13 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 			.apart = true };
 		calm.faults[0].step = PLAY_INNER_STEPS;
 		set_copied_mesh(&calm, mesh);
-		if (calm.mesh.size[MESH_DP] > calm.copies)
-			walk_step(&walk, &calm);
+		if (calm.mesh.size[MESH_DP] == calm.copies)
+			continue;
+		walk_step(&walk, &calm);
+		calm.stream = (enum play_stream)(1 + mesh % (PLAY_STREAM_KINDS - 1));
+		calm.steps = 4 * PLAY_INNER_STEPS;
+		calm.faults[0].step = case_stream_steps[calm.stream][1];
+		walk_step(&walk, &calm);
 	}
 	for (size_t mesh = 0; mesh < STRICT_MESHES; mesh++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
