@@ -6,15 +6,18 @@ import signal
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import STEPS, active, parameters, reach, rows_of, train, write_text
-from test_mesh_sync import INNER, apart_spec, assert_same, check_to_the_end, distance
+from mesh_jobs import BATCH, STEPS, active, parameters, reach, rows_of, train, write_text
+from test_mesh_streaming import HOW, stream_spec
+from test_mesh_sync import INNER, apart_spec, assert_same, assert_same_learning, check_samples, check_to_the_end, distance, rates
 
 
 def copied_spec(text, folder, copies, pp, tp, inner=INNER, **options):
     """Two replicas, a node each."""
-    spec = apart_spec(text, folder, 2, pp, tp, inner=inner, **options)
-    spec.mesh.workers_per_node, spec.mesh.copies = copies * pp * tp, copies
-    spec.train.optimizer.micro_sequences = 4
+    return copied(apart_spec(text, folder, 2, pp, tp, inner=inner, **options), copies)
+
+
+def copied(spec, copies):
+    spec.mesh.workers_per_node, spec.mesh.copies = copies * spec.mesh.workers_per_node, copies
     return spec
 
 
@@ -62,6 +65,25 @@ def test_as_much_goes_between_replicas(tmp_path, single):
     assert two < 1.05 * one
 
 
+@pytest.mark.parametrize("how,copies,pp,tp", [("streaming", 2, 1, 2), ("carried", 2, 2, 1), ("eager", 2, 1, 1), ("late", 2, 1, 2)])
+def test_copies_that_train_on_while_they_merge(tmp_path, single, how, copies, pp, tp):
+    train(tmp_path / "one-cluster", stream_spec(single[0], tmp_path / "one", how, 1, 1), 2)
+    spec = copied(stream_spec(single[0], tmp_path / "run", how, pp, tp), copies)
+    _, events = train(tmp_path / "cluster", spec, 2, slots=copies * pp * tp)
+    assert "other numbers" not in events, events
+    merges = assert_same_learning(tmp_path / "one", tmp_path / "run")
+    assert merges[-1] == STEPS and len(merges) > 2
+
+
+def test_copies_have_their_replicas_learning_rate(tmp_path, single):
+    """hdet: what a replica says of its loss is all its copies'."""
+    train(tmp_path / "one-cluster", rates(apart_spec(single[0], tmp_path / "one", 2, 1, 1)), 2)
+    train(tmp_path / "cluster", rates(copied_spec(single[0], tmp_path / "run", 2, 1, 2)), 2, slots=4)
+    assert_same(tmp_path / "one", tmp_path / "run")
+    ours, theirs = rows_of(tmp_path / "run"), rows_of(tmp_path / "one")
+    assert [ours[step]["lr"] for step in sorted(ours)] == pytest.approx([theirs[step]["lr"] for step in sorted(theirs)], rel=1e-4)
+
+
 def test_copies_with_a_codec(tmp_path, single):
     """What coding makes of a part all copies get as it came, and what it lost goes with the next movement."""
     far = {}
@@ -74,6 +96,14 @@ def test_copies_with_a_codec(tmp_path, single):
     assert far[0] < 0.9 * far[-1], far
 
 
+def kill_each(cluster, job, run, workers):
+    for number in range(workers):
+        reach(run, 12 + 40 * number)
+        came = cluster.events(cluster.job(job)).count(" takes rank ")
+        os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
+        wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
+
+
 @pytest.mark.parametrize("tp,codec,by_speed", [(1, "none", False), (2, "int4", True)])
 def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed):
     """The other replica goes on with what it has of the round, who comes gets its shard out of memory; no sample is in two merges, none is lost."""
@@ -83,9 +113,18 @@ def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed):
         spec = copied_spec(text, run, 2, 1, tp, inner=inner, steps=steps, every=50)
         spec.train.sync.codec, spec.train.sync.by_speed = codec, by_speed
         job = cluster.submit(spec)
-        for number in range(workers):
-            reach(run, 10 + 40 * number)
-            came = cluster.events(cluster.job(job)).count(" takes rank ")
-            os.kill(active(cluster, job)[number].pid, signal.SIGKILL)
-            wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
+        kill_each(cluster, job, run, workers)
         check_to_the_end(tmp_path, cluster, job, inner, steps)
+
+
+def test_kills_while_they_train_on(tmp_path, single):
+    """Streaming, two fragments carried: what was taken by the other replica's copies is submitted again, part by part."""
+    run, how = tmp_path / "run", "carried"
+    (tmp_path / "samples").mkdir()
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
+        spec = copied(stream_spec(single[0], run, how, 1, 1, steps=700, every=50), 2)
+        spec.train.sync.codec = "int2"
+        job = cluster.submit(spec)
+        kill_each(cluster, job, run, 4)
+        check_samples(tmp_path, cluster, job, 2 * HOW[how]["inner_steps"] * BATCH)
+    assert max(rows_of(run)) == 700

@@ -190,7 +190,9 @@ static void take(struct tr_group *g, struct walk *w)
 	uint32_t replicas = ranks_replicas(&g->trainer->sharded->state->ranks);
 	float share = own->share > 0 ? (float)own->share
 	    : replicas > 0           ? 1 / (float)replicas
-	                             : 1 / (float)play->what.mesh.size[MESH_DP];
+	                             : 1 /
+	        (float)(play->what.mesh.size[MESH_DP] /
+	            (play->what.copies > 1 ? play->what.copies : 1));
 	own->gave = outer_weight(TR_SYNC_WEIGHTS_ROOT, own->tokens[slot.fragment],
 	    own->steps[slot.fragment]);
 	own->tokens[slot.fragment] = own->steps[slot.fragment] = 0;
