@@ -300,6 +300,8 @@ struct ranks_part ranks_part(const struct ranks *r, uint32_t index)
 {
 	if (r->peers[index].rank == RANKS_NONE)
 		return (struct ranks_part){ 0, 0 };
+	if (copies_of(r) > 1)
+		return (struct ranks_part){ copies_of(r), ranks_copy(r, index) };
 	return (struct ranks_part){ ranks_replicas(r), ranks_replica(r, index) };
 }
 

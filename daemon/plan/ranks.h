@@ -95,7 +95,7 @@ uint32_t ranks_copy(const struct ranks *ranks, uint32_t index);
 uint32_t ranks_number(const struct ranks *ranks, uint32_t index);
 uint32_t ranks_member(const struct ranks *ranks, uint32_t replica, uint32_t number);
 
-/* What peer `index` owns of its shard's moments in a round with this table; nothing, if it has no rank. */
+/* What peer `index` owns of its shard's moments in a round with this table; nothing, if it has no rank. Where a replica is several copies they are what moments are cut over, and each replica has its own. */
 struct ranks_part ranks_part(const struct ranks *ranks, uint32_t index);
 
 /* Indexes, ascending, of those that differ from peer `index` (which has a rank) along `axis` alone, itself included. Returns how many. */

@@ -415,8 +415,9 @@ tr_status sharded_wait_pieces_moments(struct trainer *t, struct tr_error *error)
 tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer,
     struct tr_error *error);
 tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error);
-/* Those that this worker works with are zeros. */
+/* Those that this worker works with are zeros, or some of them. */
 void sharded_clear_moments(struct trainer *t);
+void sharded_clear_range(struct trainer *t, size_t first, size_t end);
 /* A round is committed, and s->next says what is held: pages of the rest are the system's, but of a shard that was read and that training has not begun with yet. */
 void sharded_tidy_moments(struct trainer *t);
 

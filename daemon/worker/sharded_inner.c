@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "collectives/sync/outer.h"
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
-enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUM_COPIES, SUMS_OF_STEP = SUM_COPIES + 2 };
+enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUM_COPIES };
+_Static_assert(SUM_COPIES + 2 == JOB_MESH_INNER_SUMS, "tags of a step");
 
 struct inner {
 	struct trainer *t;
@@ -22,9 +24,14 @@ static bool on_progress(void *arg)
 	return tr_progress(i->t->group);
 }
 
+uint32_t sharded_inner_tag(const struct sharded *s, uint64_t step)
+{
+	return TAG_INNER + job_mesh_inner_tags(sharded_copies(s), s->owners) * (uint32_t)step;
+}
+
 static uint32_t tag_of(const struct trainer *t, unsigned sum)
 {
-	return TAG_INNER + SUMS_OF_STEP * (uint32_t)t->sharded->apart->own.steps + sum;
+	return sharded_inner_tag(t->sharded, t->sharded->apart->own.steps) + sum;
 }
 
 static tr_status sum_and_wait(struct trainer *t, unsigned sum, const struct sharded_scope *scope,
@@ -142,7 +149,7 @@ static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *e
 	return status;
 }
 
-/* Of this step, and the sum of squares of the one before, if that was made in this try of the round. */
+/* Of this step, and the sum of squares of the one before and what was left of its exchange, if that was made in this try of the round. */
 static tr_status release(struct trainer *t, bool first, struct tr_error *error)
 {
 	size_t offset = t->layout.count, numbers = 0;
@@ -159,9 +166,11 @@ static tr_status release(struct trainer *t, bool first, struct tr_error *error)
 		status = tr_release(t->group, tag_of(t, SUM_COPIES), error);
 	if (status == TR_OK && copies && offset + numbers < t->layout.count)
 		status = tr_release(t->group, tag_of(t, SUM_COPIES + 1), error);
-	return status == TR_OK && !first
-	    ? tr_release(t->group, tag_of(t, SUM_SQUARES) - SUMS_OF_STEP, error)
-	    : status;
+	if (status != TR_OK || first)
+		return status;
+	status = tr_release(t->group,
+	    sharded_inner_tag(t->sharded, t->sharded->apart->own.steps - 1) + SUM_SQUARES, error);
+	return status == TR_OK ? sharded_owners_release(t, error) : status;
 }
 
 static tr_status compute(struct trainer *t, struct tr_error *error)
@@ -207,7 +216,6 @@ static void tell_skipped(struct trainer *t, uint64_t step, bool skipped)
 bool sharded_inner_sound(struct trainer *t, const float *work, size_t count)
 {
 	const struct sharded *s = t->sharded;
-	size_t bytes = t->layout.count * sizeof(float);
 	char event[256];
 	if (outer_sound(work, count))
 		return true;
@@ -216,8 +224,7 @@ bool sharded_inner_sound(struct trainer *t, const float *work, size_t count)
 	    "merge at step %llu, and goes on from the outer parameters",
 	    s->self, s->rank, (unsigned long long)(t->counters->step + s->apart->own.steps));
 	trainer_report_event(t, event);
-	memset(t->arrays.first, 0, bytes);
-	memset(t->arrays.second, 0, bytes);
+	sharded_clear_moments(t);
 	return false;
 }
 
@@ -236,7 +243,12 @@ void sharded_inner_take(struct trainer *t, double norm)
 	settings.lr *= own->lr_scale;
 	settings.min_lr *= own->lr_scale;
 	arrays.params = a->work;
-	optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, 0, t->layout.count);
+	struct owners_range owned[2];
+	unsigned ranges = sharded_owned(t, owned);
+	for (unsigned i = 0; i < ranges; i++)
+		optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, owned[i].first,
+		    owned[i].end);
+	own->lacks = sharded_owners_share(t->sharded);
 	m->lineage = sharded_apart_lineage(own, m->lineage, norm);
 	sharded_stream_count(t, (double)(own->share * t->layout.config.context), norm);
 	if (isfinite(norm))
@@ -267,6 +279,8 @@ tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error)
 			status = release(t, first, error);
 		if (status == TR_OK)
 			sharded_inner_take(t, norm);
+		if (status == TR_OK && own->lacks)
+			status = sharded_owners_exchange(t, error);
 	}
 	if (status == TR_OK)
 		status = sharded_stream_take(t, error);

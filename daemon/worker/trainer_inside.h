@@ -51,7 +51,7 @@ enum trainer_tag {
 	TAG_MOMENTS = 1
 	    << 23, /* with ZeRO-1: two for each piece on its way to who owns it, or to who writes */
 	TAG_INNER = 1
-	    << 23, /* of jobs whose replicas train apart, which have no ZeRO-1: five for each step of the round */
+	    << 23, /* of jobs whose replicas train apart, in rounds with steps: some for each step of the round (job_mesh_inner_tags) */
 	TAG_UPDATED = (1 << 23) + (1 << 22), /* new parameters, by sender and receiver */
 	TAG_FORWARDED = (1 << 23) +
 	    (3 << 21),         /* four for each newcomer: gradients of a strict job */

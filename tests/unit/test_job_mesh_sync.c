@@ -122,7 +122,19 @@ static void test_replicas_of_copies(void **state)
 	assert_true(job_mesh_is_sharded(spec));
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	set_good(spec, "mesh.zero_owners", "2");
-	refused(spec, "sync.mode: found diloco, allowed: ddp, since mesh.zero_owners is 2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "mesh.zero_owners", "1");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "mesh.zero_owners", "3");
+	refused(spec,
+	    "mesh.zero_owners: found 3, allowed: 0, or 1 to 2, the copies of a replica");
+	/* Eight tags a step: of five sums, two pieces and a barrier. */
+	spec = good_apart("mesh.copies", "2");
+	set_good(spec, "mesh.zero_owners", "2");
+	set_good(spec, "mesh.tp", "1");
+	set_good(spec, "sync.inner_steps", "1000000");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
 	spec = good_apart("mesh.copies", "3");
 	refused(spec,
 	    "mesh.copies: found 3, allowed: a divisor of 2, the copies of the model that the "

@@ -221,7 +221,7 @@ static void take_step(struct tr_group *g, struct walk *w, uint64_t step, uint64_
 }
 
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
-    size_t count)
+    size_t first, size_t end)
 {
 	struct trainer *t = g->trainer;
 	const struct apart_own *own = &t->sharded->apart->own;
@@ -242,11 +242,12 @@ void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const s
 	if (squares != at->squares)
 		sim_violation(g->sim, "S2: n%u, step %lu: the gradient's squares are %g, not %g",
 		    g->number, (unsigned long)by->step, squares, at->squares);
-	reference_check_state(g, by->step - 1, arrays, at);
+	reference_check_state(g, by->step - 1, arrays, at, first, end);
 	if (own->steps == w->taken)
 		take_step(g, w, by->step, sharded_apart_lineage(own, m->lineage, by->norm),
 		    by->norm);
-	model_update(arrays->params, arrays->first, arrays->second, arrays->grads, count, by->step);
+	model_update(arrays->params + first, arrays->first + first, arrays->second + first,
+	    arrays->grads + first, end - first, by->step);
 	model_changed(t->model);
 }
 

@@ -196,6 +196,8 @@ static void make_copies(struct play_case *what, uint64_t seed)
 	what->rates = !streams && seed >= CASE_COPIES_RATES_SEEDS;
 	if (streams)
 		make_streams(what, seed);
+	if (seed / 21 % 2 == 1) /* ZeRO-1 over the copies, in every second turn of meshes */
+		what->owners = what->copies > 2 ? 2 : 1;
 	for (unsigned i = 0; i < what->fault_count; i++) {
 		struct play_fault *fault = &what->faults[i];
 		fault->victim = (fault->victim + (unsigned)(seed / 7)) %
@@ -338,7 +340,8 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	if (what->owners > 0)
 		(void)snprintf(owners, sizeof(owners), ", %u owners", what->owners);
 	if (what->copies > 1)
-		(void)snprintf(owners, sizeof(owners), ", %u copies", what->copies);
+		(void)snprintf(owners, sizeof(owners), ", %u copies%s", what->copies,
+		    what->owners > 0 ? ", owners" : "");
 	size_t used = (size_t)snprintf(text, bytes,
 	    "dp %u x pp %u x tp %u%s%s%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP],
@@ -506,6 +509,7 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 			.apart = true };
 		calm.faults[0].step = PLAY_INNER_STEPS;
 		set_copied_mesh(&calm, mesh);
+		calm.owners = mesh % 2;
 		if (calm.mesh.size[MESH_DP] == calm.copies)
 			continue;
 		walk_step(&walk, &calm);

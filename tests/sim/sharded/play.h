@@ -308,9 +308,9 @@ void reference_check_moments(struct tr_group *g, uint64_t step, const struct opt
 void reference_check_gradients(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
     size_t first, size_t end);
 
-/* A worker's shard beside the whole arrays of `state`, gradients included; and outer parameters and momentum. */
+/* A worker's shard beside the whole arrays of `state`, gradients included, numbers [first, end) of its moments; and outer parameters and momentum. */
 void reference_check_state(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
-    const struct play_state *state);
+    const struct play_state *state, size_t first, size_t end);
 void reference_check_array(struct tr_group *g, const char *what, uint64_t step, const float *ours,
     const float *whole);
 void reference_check_outer(struct tr_group *g, uint64_t step, const float *params,
@@ -321,7 +321,7 @@ void apart_create(struct play *play);
 void apart_finish(struct play *play);
 /* A step of a replica. */
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
-    size_t count);
+    size_t first, size_t end);
 void apart_save(struct tr_group *g, uint64_t step); /* what g->parts has */
 /* In place of what a codec would lose of an op's input: one more than before. The sums stay whole numbers. */
 void apart_lose(const struct tr_op *op);

@@ -314,7 +314,7 @@ void optim_update_range(const struct ops *ops, struct pool *pool, const struct l
 	(void)pool;
 	(void)layout;
 	if (g->play->apart != NULL) {
-		apart_update(g, arrays, by, end - first);
+		apart_update(g, arrays, by, first, end);
 		return;
 	}
 	check_before(g, arrays, by, first, end);
