@@ -1,4 +1,4 @@
-/* Replicas of several workers that train apart (mesh.tp or mesh.pp with a sync.mode but ddp; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
+/* Replicas of several workers that train apart (mesh.tp, mesh.pp or mesh.copies with a sync.mode but ddp; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
  * steps of each replica and one merge.
  *
  *	roster   all contributors say what they have of this round, and with which moments (below): all draw the same conclusions
@@ -24,6 +24,9 @@
  * at one time. A merge counts as H steps whoever was in it.
  *
  * By time (`sync.inner_seconds`): a replica takes as many steps as it gets done in that time by the same words; in the first round, and where nobody knows, one. A merge counts as the steps of the fastest in it.
+ *
+ * Several copies (`mesh.copies`) may make up a replica: all of them have to be there, their workers of a shard sum gradients at every step, and each merges a part of the shard (sharded_copies.c). With
+ * mesh.zero_owners the replica's moments are cut over them (sharded_apart_owners.c).
  *
  * Error feedback (`sync.feedback`): what coding lost of a worker's movement is its own, and goes with that of the next merge. It changes with the commit, as parameters do; who gets a shard, or goes
  * back to a checkpoint, begins with none.

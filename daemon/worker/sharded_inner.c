@@ -1,4 +1,4 @@
-/* Steps of a replica that trains apart (sharded_apart.h): the gradient of its share of a batch, made whole among its workers, then one sum of theirs alone, of the squares of it, shard by shard;
+/* Steps of a replica that trains apart (sharded_apart.h): the gradient of its share of a batch, made whole among its workers, all copies of a shard together, then one sum of theirs alone, of the squares of it, shard by shard;
  * so all clip by the same bits. With that sum's result each knows that all have waited for the step's other sums, and for the sum of the step before: their memory is the next step's.
  */
 #include <math.h>

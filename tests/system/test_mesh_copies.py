@@ -3,12 +3,15 @@ from one replica to another."""
 import os
 import signal
 
+import numpy
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import BATCH, STEPS, active, parameters, reach, rows_of, train, write_text
+from mesh_jobs import BATCH, STEPS, active, parameters, reach, rows_of, shared_kib, train, write_text
+from stubs import pb
 from test_mesh_streaming import HOW, stream_spec
 from test_mesh_sync import INNER, apart_spec, assert_same, assert_same_learning, check_samples, check_to_the_end, distance, rates
+from test_zero_jobs import assert_same_bits
 
 
 def copied_spec(text, folder, copies, pp, tp, inner=INNER, **options):
@@ -84,6 +87,59 @@ def test_copies_have_their_replicas_learning_rate(tmp_path, single):
     assert [ours[step]["lr"] for step in sorted(ours)] == pytest.approx([theirs[step]["lr"] for step in sorted(theirs)], rel=1e-4)
 
 
+@pytest.mark.parametrize("copies,pp,tp,owners", [(2, 1, 2, 1), (3, 1, 1, 2), (2, 2, 1, 1)])
+def test_the_bits_without_zero(tmp_path, single, copies, pp, tp, owners):
+    """Moments are cut over the copies of a replica, and a checkpoint has them all."""
+    runs = {}
+    for number in (0, owners):
+        runs[number] = tmp_path / f"run-{number}"
+        spec = copied_spec(single[0], runs[number], copies, pp, tp, every=8)
+        spec.mesh.zero_owners = number
+        spec.train.sync.deterministic = True  # sums of three have one order in any run
+        done, events = train(tmp_path / f"cluster-{number}", spec, 2, slots=copies * pp * tp)
+        assert "other numbers" not in events, events
+    assert_same_bits(runs[0], runs[owners])
+    assert_same(single[1], runs[owners])
+
+
+def test_moments_that_are_not_owned_take_no_memory(tmp_path, single):
+    """Of two copies each has half of them."""
+    resident = {}
+    for owners in (0, 1):
+        with Cluster(tmp_path / f"cluster-{owners}", nodes=2, slots=2) as cluster:
+            run = tmp_path / f"run-{owners}"
+            # No checkpoint: who writes one has what came for it from the others.
+            spec = copied_spec(single[0], run, 2, 1, 1, steps=1000, every=1000, width=256)
+            spec.mesh.zero_owners = owners
+            job = cluster.submit(spec)
+            reach(run, 2 * INNER)
+            resident[owners] = [shared_kib(peer.pid) for peer in active(cluster, job)]
+            cluster.api().CancelJob(pb.CancelJobRequest(job_id=job))
+    saved = 8 / 2 * 12 * 256 * 256 * 2 // 1024  # KiB, of the layers alone
+    for few, every in zip(resident[1], resident[0]):
+        assert few < every - 0.9 * saved, (resident, saved)
+    print(resident)
+
+
+def test_it_goes_on_from_a_checkpoint(tmp_path, single):
+    """One replica of two copies, moments by pieces, goes on as one replica of one: nothing is missing in it."""
+    text, run, rest = single[0], tmp_path / "run", tmp_path / "rest"
+    spec = apart_spec(text, run, 1, 1, 2, every=8)
+    spec = copied(spec, 2)
+    spec.mesh.zero_owners = 1
+    train(tmp_path / "cluster", spec, 1, slots=4)
+    again = apart_spec(text, rest, 1, 2, 1, resume=run / "step-00000016")
+    with Cluster(tmp_path / "again", nodes=1, slots=2) as cluster:
+        cluster.wait_job(cluster.submit(again), "DONE")
+    back = copied(apart_spec(text, tmp_path / "back", 1, 1, 1, resume=run / "step-00000016"), 2)
+    back.mesh.zero_owners = 1
+    with Cluster(tmp_path / "again-with", nodes=1, slots=2) as cluster:
+        cluster.wait_job(cluster.submit(back), "DONE")
+    for other in (rest, tmp_path / "back"):
+        left, right = parameters(run), parameters(other)
+        assert all(numpy.abs(left[name] - right[name]).max() < 1e-5 for name in left)
+
+
 def test_copies_with_a_codec(tmp_path, single):
     """What coding makes of a part all copies get as it came, and what it lost goes with the next movement."""
     far = {}
@@ -104,14 +160,14 @@ def kill_each(cluster, job, run, workers):
         wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
 
 
-@pytest.mark.parametrize("tp,codec,by_speed", [(1, "none", False), (2, "int4", True)])
-def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed):
+@pytest.mark.parametrize("tp,codec,by_speed,owners", [(1, "none", False, 0), (2, "int4", True, 1)])
+def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed, owners):
     """The other replica goes on with what it has of the round, who comes gets its shard out of memory; no sample is in two merges, none is lost."""
     text, run, steps, inner, workers = single[0], tmp_path / "run", 1000, 10, 4 * tp  # not over before the last kill
     (tmp_path / "samples").mkdir()
     with Cluster(tmp_path / "cluster", nodes=2, slots=workers // 2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
         spec = copied_spec(text, run, 2, 1, tp, inner=inner, steps=steps, every=50)
-        spec.train.sync.codec, spec.train.sync.by_speed = codec, by_speed
+        spec.train.sync.codec, spec.train.sync.by_speed, spec.mesh.zero_owners = codec, by_speed, owners
         job = cluster.submit(spec)
         kill_each(cluster, job, run, workers)
         check_to_the_end(tmp_path, cluster, job, inner, steps)
