@@ -279,7 +279,8 @@ static const char *split_of(const Traind__V1__JobSpec *spec, char *text, size_t 
 static tr_status check_owners(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
-	uint32_t copies = job_mesh_copies(m), replicas = copies > 1 ? copies : job_mesh(m).size[MESH_DP];
+	uint32_t copies = job_mesh_copies(m),
+	         replicas = copies > 1 ? copies : job_mesh(m).size[MESH_DP];
 
 	if (m->zero_owners > 0 && job_is_strict(spec->train))
 		return tr_error_set(error, TR_EINVAL,
@@ -294,7 +295,9 @@ static tr_status check_owners(const Traind__V1__JobSpec *spec, struct tr_error *
 		    "mesh.zero_owners: found %u, allowed: 0, since there is one replica: nobody to "
 		    "share moments with",
 		    m->zero_owners);
-	uint32_t least = copies > 1 ? 1 : 2; /* a replica that loses a copy begins with fresh moments anyway */
+	uint32_t least = copies > 1
+	    ? 1
+	    : 2; /* a replica that loses a copy begins with fresh moments anyway */
 	if (m->zero_owners < least || m->zero_owners > replicas)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.zero_owners: found %u, allowed: 0, or %u to %u, the %s", m->zero_owners,

@@ -14,11 +14,11 @@ static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_
 	const Traind__V1__Mesh *m = spec->mesh;
 
 	(void)snprintf(text, bytes, "mesh.zero_owners is %u", m->zero_owners);
-	return job_is_strict(spec->train) ? "train.strict is true"
+	return job_is_strict(spec->train)                   ? "train.strict is true"
 	    : m->zero_owners > 0 && job_mesh_copies(m) == 1 ? text
-	    : m->n_shares > 0             ? "mesh.shares is given"
-	    : job_mesh_balances(spec)     ? "mesh.balance is on"
-	                                  : NULL;
+	    : m->n_shares > 0                               ? "mesh.shares is given"
+	    : job_mesh_balances(spec)                       ? "mesh.balance is on"
+	                                                    : NULL;
 }
 
 static tr_status no_copies(const Traind__V1__Mesh *m, const char *why, struct tr_error *error)

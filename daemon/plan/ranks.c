@@ -98,8 +98,7 @@ static void choose_replicas(const struct ranks *r, uint32_t replicas,
 	for (uint32_t n = replicas; n > 0; n--) {
 		uint32_t best = RANKS_NONE;
 		for (uint32_t place = 0; place < most; place++)
-			if (!chosen[place] &&
-			    (best == RANKS_NONE || members[place] > members[best]))
+			if (!chosen[place] && (best == RANKS_NONE || members[place] > members[best]))
 				best = place;
 		chosen[best] = true;
 	}

@@ -322,8 +322,7 @@ static double step_s_of(const struct sharded *s, uint32_t replica)
 {
 	int64_t most = 0;
 	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
-		const struct apart_word
-		    *word = &s->apart->roster[ranks_member(&s->next, replica, k)];
+		const struct apart_word *word = &s->apart->roster[ranks_member(&s->next, replica, k)];
 		most = word->step_ns > most ? word->step_ns : most;
 	}
 	return (double)most * 1e-9;

@@ -55,11 +55,11 @@ struct trainer;
 struct apart_word {
 	int64_t first; /* of its claim, and one; 0: it has none */
 	int64_t share, steps, quota;
-	int64_t began;   /* streams: lineage of the work that its first step was taken from */
-	int64_t step_ns; /* of its newest steps; 0: not known */
+	int64_t began;      /* streams: lineage of the work that its first step was taken from */
+	int64_t step_ns;    /* of its newest steps; 0: not known */
 	int64_t norm, loss; /* bits of those of its newest step; of one copy, no loss */
-	int64_t lineage; /* of its moments */
-	int64_t lacks; /* 1: with ZeRO-1, of the newest step what other copies make of it */
+	int64_t lineage;    /* of its moments */
+	int64_t lacks;      /* 1: with ZeRO-1, of the newest step what other copies make of it */
 	int64_t work; /* the same of `work`, where that goes on through merges (sharded_stream.h) */
 };
 enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };

@@ -64,7 +64,8 @@ void sharded_copies_ends(const struct sharded *s, struct sharded_scope *scope)
 
 /* ---- parts of a merge ---- */
 
-struct owners_range sharded_copy_part(const struct sharded *s, uint32_t copy, size_t first, size_t end)
+struct owners_range sharded_copy_part(const struct sharded *s, uint32_t copy, size_t first,
+    size_t end)
 {
 	struct owners_range part = owners_piece(end - first, sharded_copies(s), copy);
 	return (struct owners_range){ first + part.first, first + part.end };

@@ -84,8 +84,8 @@ static size_t lost_at(const struct trainer *t, unsigned fragment)
 	return at;
 }
 
-static tr_status submit_range(struct trainer *t, unsigned which, struct owners_range range, size_t lost,
-    struct tr_error *error)
+static tr_status submit_range(struct trainer *t, unsigned which, struct owners_range range,
+    size_t lost, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
 	const struct sharded_apart *a = s->apart;

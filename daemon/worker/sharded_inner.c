@@ -87,8 +87,7 @@ static tr_status sum_copies(struct trainer *t, struct tr_error *error)
 		return TR_OK;
 	if (!sharded_has_copy(t, &first, &numbers))
 		first = t->layout.count;
-	const struct owners_range ranges[] = { { 0, first },
-		{ first + numbers, t->layout.count } };
+	const struct owners_range ranges[] = { { 0, first }, { first + numbers, t->layout.count } };
 	tr_status status = TR_OK;
 	for (unsigned i = 0; i < 2 && status == TR_OK; i++) {
 		struct tr_op op = TR_OP_INIT;

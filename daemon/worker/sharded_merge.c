@@ -85,8 +85,7 @@ static tr_status sum_movements(struct trainer *t, struct tr_error *error)
 	if (t->layout.depth.head && !sharded_has_copy(t, &offset, &numbers))
 		offset = t->layout.count;
 	tr_status status = sum_range(t, 0, 0, offset, error);
-	return status == TR_OK ? sum_range(t, 1, offset + numbers, t->layout.count, error)
-	                       : status;
+	return status == TR_OK ? sum_range(t, 1, offset + numbers, t->layout.count, error) : status;
 }
 
 /* ---- and what is the same at several workers of a replica ---- */

@@ -133,8 +133,9 @@ static uint32_t gather_tag(uint32_t shard)
 static uint64_t fitting(const struct sharded *s)
 {
 	/* With ZeRO-1 a piece may be of those who are gone. */
-	uint64_t fit = (s->apart != NULL && s->owners > 0 ? ranks_stood : ranks_stood_shards)(
-	    &s->state->ranks, &s->next);
+	uint64_t fit = (s->apart != NULL && s->owners > 0
+	        ? ranks_stood
+	        : ranks_stood_shards)(&s->state->ranks, &s->next);
 	return s->apart != NULL ? fit & s->state->trained : fit;
 }
 

@@ -19,6 +19,7 @@
 #include "daemon/worker/saver.h"
 #include "daemon/worker/sharded.h"
 #include "daemon/worker/sharded_apart.h"
+#include "daemon/worker/sharded_copies.h"
 #include "daemon/worker/speed.h"
 #include "daemon/worker/text.h"
 #include "daemon/worker/trainer.h"
@@ -32,13 +33,13 @@ enum trainer_tag {
 	TAG_TOLD,  /* what each says in every round */
 	TAG_PARTS, /* losses and squares, told part by part (train.strict) */
 	TAG_PARTS_VALIDATION,
-	TAG_WORK,            /* how long each replica computed */
-	TAG_STAGES,          /* the same of each stage, without waiting for others */
-	TAG_CHOICE,          /* which checkpoint all can use */
-	TAG_BACK,            /* what it says of the steps until then */
-	TAG_REPLAN,          /* what all measure, or what was planned anew */
-	TAG_MERGE = 1100,    /* three, of replicas that train apart: how far each got */
-	TAG_COPIES = 1200,   /* the same where a replica is several copies: each one's part, of two ranges, and two barriers */
+	TAG_WORK,         /* how long each replica computed */
+	TAG_STAGES,       /* the same of each stage, without waiting for others */
+	TAG_CHOICE,       /* which checkpoint all can use */
+	TAG_BACK,         /* what it says of the steps until then */
+	TAG_REPLAN,       /* what all measure, or what was planned anew */
+	TAG_MERGE = 1100, /* three, of replicas that train apart: how far each got */
+	TAG_COPIES = 1200, /* the same where a replica is several copies: each one's part, of two ranges, and two barriers */
 	TAG_PARITY = 2000,   /* and those after it, as of the next ones */
 	TAG_SHARED = 2998,   /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,    /* a tied table's gradient */

@@ -126,8 +126,7 @@ static void test_replicas_of_copies(void **state)
 	set_good(spec, "mesh.zero_owners", "1");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	set_good(spec, "mesh.zero_owners", "3");
-	refused(spec,
-	    "mesh.zero_owners: found 3, allowed: 0, or 1 to 2, the copies of a replica");
+	refused(spec, "mesh.zero_owners: found 3, allowed: 0, or 1 to 2, the copies of a replica");
 	/* Eight tags a step: of five sums, two pieces and a barrier. */
 	spec = good_apart("mesh.copies", "2");
 	set_good(spec, "mesh.zero_owners", "2");

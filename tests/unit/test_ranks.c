@@ -393,8 +393,8 @@ static void replicas_of_several_copies(void **state)
 {
 	(void)state;
 	const struct mesh mesh = mesh_of(4, 1, 2);
-	const uint64_t first[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 }, spare[] = { 1, 2, 3, 4, 5, 6, 8, 9 },
-	               fewer[] = { 1, 2, 3, 5, 6, 8, 9 },
+	const uint64_t first[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 },
+	               spare[] = { 1, 2, 3, 4, 5, 6, 8, 9 }, fewer[] = { 1, 2, 3, 5, 6, 8, 9 },
 	               again[] = { 1, 2, 3, 5, 6, 8, 9, 11 };
 	struct ranks r, next;
 	struct ranks_transfer moves[8];

@@ -130,47 +130,6 @@ static void replicas_that_train_on_while_they_merge(void **state)
 	assert_true(steps >= 3 * SEEDS && struck > SEEDS / 2 && went_on > 3 * SEEDS);
 }
 
-/* By steps, by speed, by time; with rates of their own; with merges that they train on through. */
-static void replicas_of_several_copies(void **state)
-{
-	(void)state;
-	static const uint64_t first[] = { CASE_COPIES_SEEDS, CASE_COPIES_RATES_SEEDS,
-		CASE_COPIES_STREAM_SEEDS };
-	uint64_t steps = 0, struck = 0;
-	for (unsigned i = 0; i < 3; i++)
-		for (uint64_t seed = first[i]; seed < first[i] + SEEDS; seed++) {
-			play_seed(seed);
-			steps += play.steps_done;
-			struck += play.struck;
-		}
-	assert_true(steps >= 9 * SEEDS && struck > 2 * SEEDS);
-}
-
-/* A replica loses a worker of one copy in a checkpoint's round, or a worker of each: what is written is one replica's all the same, or without moments. */
-static void a_checkpoint_of_several_copies(void **state)
-{
-	(void)state;
-	uint64_t written = 0;
-	for (uint64_t turn = 0; turn < LATE_TURNS; turn++) {
-		struct play_case what = { .mesh.size = { 4, 1, 2 },
-			.preset = MODEL_GPT2,
-			.apart = true,
-			.copies = 2,
-			.spares = 2,
-			.steps = 6,
-			.fault_count = 1 + turn % 2 };
-		for (unsigned i = 0; i < what.fault_count; i++)
-			what.faults[i] = (struct play_fault){ .kind = PLAY_KILL,
-				.victim = i > 0 ? 3 : turn / 2 % 4,
-				.step = PLAY_INNER_STEPS,
-				.instruction = 1 + turn / 2 };
-		if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
-			fail_case(&what, CASE_SEED + turn);
-		written += play.written;
-	}
-	assert_true(written > LATE_TURNS / 2);
-}
-
 /* The roster of a try that is given up, as the spare that sent it dies, came to some workers only; then one more is lost. What they made of it, another part of their replica may not share: work that it
  * began from (the first two), a movement that was to be of use again (the others). */
 static void a_try_that_some_heard_of(void **state)
@@ -497,9 +456,6 @@ static void named_seeds_hold(void **state)
 		    "by other samples" },
 		{ CASE_RATES_SEEDS + 27, "the same, with rates of their own" },
 		{ CASE_STREAM_SEEDS + 52, "the same, of streams" },
-		{ CASE_COPIES_SEEDS + 459,
-		    "a replica that had lost a worker of one copy was written with moments that "
-		    "did not fit, though another copy had all of them" },
 		{ CASE_SCHEDULE_SEEDS + 851,
 		    "shares became such that stages could have had two chunks, and a checkpoint "
 		    "was written as if they had" },
@@ -516,7 +472,7 @@ static void named_seeds_hold(void **state)
 static void mistakes_are_caught(void **state)
 {
 	(void)state;
-	static const char *const caught_as[PLAY_PLANT_COUNT] = {
+	static const char *const caught_as[PLAY_PLANT_COPY] = {
 		[PLAY_PLANT_TWICE] = "S2",
 		[PLAY_PLANT_EARLY] = "borrowed memory",
 		[PLAY_PLANT_SHARD] = "S2",
@@ -530,14 +486,10 @@ static void mistakes_are_caught(void **state)
 		[PLAY_PLANT_PIECE] = "S2",
 		[PLAY_PLANT_ADDS] = "S2",
 		[PLAY_PLANT_MET] = "S2",
-		[PLAY_PLANT_COPY] = "S2",
-		[PLAY_PLANT_PART] = "S2",
 	};
-	for (unsigned plant = PLAY_PLANT_NONE + 1; plant < PLAY_PLANT_COUNT; plant++) {
+	for (unsigned plant = PLAY_PLANT_NONE + 1; plant < PLAY_PLANT_COPY; plant++) {
 		bool caught = false;
-		uint64_t first = plant >= PLAY_PLANT_COPY ? CASE_COPIES_SEEDS
-		    : plant >= PLAY_PLANT_PIECE           ? CASE_JOIN_SEEDS
-		                                          : 1;
+		uint64_t first = plant >= PLAY_PLANT_PIECE ? CASE_JOIN_SEEDS : 1;
 		for (uint64_t seed = first; !caught && seed < first + PLANT_SEEDS; seed++) {
 			struct play_case what;
 			case_of_seed(seed, &what);
@@ -588,8 +540,6 @@ int main(void)
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(replicas_with_rates_of_their_own),
 		cmocka_unit_test(replicas_that_train_on_while_they_merge),
-		cmocka_unit_test(replicas_of_several_copies),
-		cmocka_unit_test(a_checkpoint_of_several_copies),
 		cmocka_unit_test(a_try_that_some_heard_of),
 		cmocka_unit_test(joins),
 		cmocka_unit_test(unequal_shares),

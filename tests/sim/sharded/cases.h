@@ -23,8 +23,8 @@
 /* From these on there are stages, with GPipe's list or, every second one, in two chunks, interleaved: of the first kind of seeds, unequal ones, those that train apart or stream, and joins, in turn. */
 #define CASE_SCHEDULE_SEEDS 5000000u
 /* From these on replicas that train apart are several copies of the mesh: a third of them by steps, by speed and by time, from the second number on with rates of their own, from the third on with merges that they train on through. */
-#define CASE_COPIES_SEEDS       6000000u
-#define CASE_COPIES_RATES_SEEDS 6500000u
+#define CASE_COPIES_SEEDS        6000000u
+#define CASE_COPIES_RATES_SEEDS  6500000u
 #define CASE_COPIES_STREAM_SEEDS 6750000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
