@@ -174,6 +174,11 @@ static struct stream_work copy_of(const struct play *play, const struct stream_w
 
 /* ---- steps ---- */
 
+static uint32_t copies_of(const struct play *play)
+{
+	return play->what.copies > 1 ? play->what.copies : 1;
+}
+
 /* What is merged of the steps that were taken, if they are those. */
 static void take(struct tr_group *g, struct walk *w)
 {
@@ -188,11 +193,9 @@ static void take(struct tr_group *g, struct walk *w)
 	if (w->taken != slot.take)
 		return;
 	uint32_t replicas = ranks_replicas(&g->trainer->sharded->state->ranks);
-	float share = own->share > 0 ? (float)own->share
-	    : replicas > 0           ? 1 / (float)replicas
-	                             : 1 /
-	        (float)(play->what.mesh.size[MESH_DP] /
-	            (play->what.copies > 1 ? play->what.copies : 1));
+	if (replicas == 0)
+		replicas = play->what.mesh.size[MESH_DP] / copies_of(play);
+	float share = own->share > 0 ? (float)own->share : 1 / (float)replicas;
 	own->gave = outer_weight(TR_SYNC_WEIGHTS_ROOT, own->tokens[slot.fragment],
 	    own->steps[slot.fragment]);
 	own->tokens[slot.fragment] = own->steps[slot.fragment] = 0;
