@@ -208,6 +208,25 @@ static uint32_t donor_of(const struct ranks *r, uint32_t to, uint32_t shard, con
 	return best;
 }
 
+bool ranks_gets(const struct ranks_transfer *transfers, size_t count, uint32_t index)
+{
+	for (size_t i = 0; i < count; i++)
+		if (transfers[i].to == index)
+			return true;
+	return false;
+}
+
+/* Another copy of its replica that gets the same shard itself, from afar: it hands it on. RANKS_NONE: there is none. */
+static uint32_t relay_of(const struct ranks *r, uint32_t to, uint32_t shard,
+    const struct ranks_transfer *transfers, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (transfers[i].shard == shard && same_replica(r, transfers[i].to, to) &&
+		    !same_replica(r, transfers[i].to, transfers[i].from))
+			return transfers[i].to;
+	return RANKS_NONE;
+}
+
 size_t ranks_transfers(const struct ranks *r, struct ranks_transfer *transfers, uint32_t *lost)
 {
 	uint32_t sends[TR_GROUP_PEERS_MAX] = { 0 };
@@ -225,6 +244,9 @@ size_t ranks_transfers(const struct ranks *r, struct ranks_transfer *transfers, 
 			*lost = shard < *lost ? shard : *lost;
 			continue;
 		}
+		uint32_t relay = relay_of(r, i, shard, transfers, count);
+		if (relay != RANKS_NONE)
+			from = relay;
 		sends[from]++;
 		transfers[count++] = (struct ranks_transfer){ from, i, shard };
 	}

@@ -73,9 +73,13 @@ void ranks_next_doubled(const struct ranks *now, const uint64_t *contributors, s
 void ranks_next_most(const struct ranks *now, const uint64_t *contributors, size_t count,
     bool doubled, uint32_t most, struct ranks *next);
 
-/* Who has to get its shard, and from whom: another copy of its replica, or of several holders those that send least. Room for ranks->count; returns how many. *lost: the first shard that
+/* Who has to get its shard, and from whom: another copy of its replica, or of several holders those that send least. Where several copies of a replica get a shard from elsewhere the first of them does, and hands it on
+ * to the others, once it has it (its own transfer is before theirs). Room for ranks->count; returns how many. *lost: the first shard that
  * is needed and that nobody holds, RANKS_NONE: there is none; then who needs it is not in the list. */
 size_t ranks_transfers(const struct ranks *ranks, struct ranks_transfer *transfers, uint32_t *lost);
+
+/* Is one of these to peer `index`? */
+bool ranks_gets(const struct ranks_transfer *transfers, size_t count, uint32_t index);
 
 /* The round is committed: who has a rank holds its shard, and of the moments its part. `stepped`: which is another one now than the spares hold. */
 void ranks_settle(struct ranks *ranks, bool stepped);

@@ -12,10 +12,7 @@
 
 static bool gets(const struct sharded *s, uint32_t index)
 {
-	for (size_t i = 0; i < s->transfer_count; i++)
-		if (s->transfers[i].to == index)
-			return true;
-	return false;
+	return ranks_gets(s->transfers, s->transfer_count, index);
 }
 
 static bool is_whole(const struct sharded *s, uint32_t replica)

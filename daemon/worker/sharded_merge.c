@@ -220,7 +220,9 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 
 tr_status sharded_wait_merge(struct trainer *t, uint64_t *samples, struct tr_error *error)
 {
-	tr_status status = tr_wait(t->group, TAG_LOSS, error);
+	tr_status status = sharded_hand_on(t, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, TAG_LOSS, error);
 	if (status == TR_OK)
 		*samples = (uint64_t)llround(
 		    t->sharded->apart->sums->tokens / (double)t->layout.config.context);

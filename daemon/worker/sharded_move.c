@@ -89,6 +89,47 @@ static tr_status receive(struct trainer *t, size_t i, struct tr_error *error)
 	    : status;
 }
 
+/* Does this worker give what it gets itself: to another copy of its replica, when it is there (ranks_transfers)? */
+static bool hands_on(const struct sharded *s, const struct ranks_transfer *move)
+{
+	bool gets = false;
+	for (size_t i = 0; i < s->transfer_count && s->next.copies > 1; i++)
+		gets = gets ||
+		    (s->transfers[i].to == s->self && s->transfers[i].shard == move->shard);
+	return gets && move->from == s->self;
+}
+
+/* It has come by transfer `number`, whose memory is given to others now. */
+static tr_status hand_on(struct trainer *t, size_t number, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	unsigned which = sharded_arrays_moved(s);
+	bool released = false;
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
+		const struct ranks_transfer *move = &s->transfers[i];
+		if (!hands_on(s, move))
+			continue;
+		for (unsigned a = 0; a < SHARDED_ARRAYS_ALL && status == TR_OK && !released; a++)
+			if ((which >> a & 1) != 0)
+				status = tr_release(t->group, transfer_tag(number) + a, error);
+		released = true;
+		if (status == TR_OK)
+			status = submit(t, transfer_tag(i), TR_SEND, move->shard, which, &t->arrays,
+			    move->to, error);
+	}
+	return status;
+}
+
+tr_status sharded_hand_on(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	bool waits = false;
+	for (size_t i = 0; i < s->transfer_count && s->arriving > 0; i++)
+		waits = waits || hands_on(s, &s->transfers[i]);
+	return waits ? sharded_wait_arrival(t, error) : TR_OK;
+}
+
 static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -96,7 +137,7 @@ static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_err
 	*mine = s->transfer_count;
 	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
 		const struct ranks_transfer *move = &s->transfers[i];
-		if (move->from == s->self)
+		if (move->from == s->self && !hands_on(s, move))
 			status = submit(t, transfer_tag(i), TR_SEND, move->shard,
 			    sharded_arrays_moved(s), &s->held, move->to, error);
 		if (move->to != s->self)
@@ -242,5 +283,6 @@ tr_status sharded_wait_arrival(struct trainer *t, struct tr_error *error)
 	if (number == 0)
 		return TR_OK;
 	sharded_pause_for_tests(t, t->join_pause_ms);
-	return wait_for(t, transfer_tag(number - 1), sharded_arrays_moved(s), error);
+	tr_status status = wait_for(t, transfer_tag(number - 1), sharded_arrays_moved(s), error);
+	return status == TR_OK ? hand_on(t, number - 1, error) : status;
 }

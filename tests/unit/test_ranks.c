@@ -316,19 +316,32 @@ static void check_near(const struct ranks *r, const struct ranks_transfer *move)
 			assert_true(is_near(r, move->from, move->to));
 }
 
+/* No shard comes to a replica twice. */
+static void check_once(const struct ranks *r, const struct ranks_transfer *moves, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		for (size_t k = 0; k < i; k++)
+			if (moves[i].shard == moves[k].shard && is_near(r, moves[i].to, moves[k].to))
+				assert_true(is_near(r, moves[i].from, moves[i].to) ||
+				    is_near(r, moves[k].from, moves[k].to));
+}
+
 static uint32_t check_transfers(const struct ranks *next)
 {
 	struct ranks_transfer moves[TR_GROUP_PEERS_MAX];
 	uint32_t lost, gets[256] = { 0 }, sends[256] = { 0 };
 	size_t count = ranks_transfers(next, moves, &lost);
 	for (size_t i = 0; i < count; i++) {
-		assert_int_equal(next->peers[moves[i].from].shard, moves[i].shard);
+		if (next->peers[moves[i].from].shard != moves[i].shard) /* which gets it before */
+			assert_true(next->copies > 1 && ranks_gets(moves, i, moves[i].from) &&
+			    is_near(next, moves[i].from, moves[i].to));
 		assert_int_equal(ranks_shard(&next->mesh, next->peers[moves[i].to].rank),
 		    moves[i].shard);
 		check_near(next, &moves[i]);
 		gets[moves[i].to]++;
 		sends[moves[i].from]++;
 	}
+	check_once(next, moves, count);
 	for (uint32_t i = 0; i < next->count; i++) {
 		const struct ranks_peer *p = &next->peers[i];
 		uint32_t shard = p->rank != RANKS_NONE ? ranks_shard(&next->mesh, p->rank)
@@ -433,6 +446,11 @@ static void replicas_of_several_copies(void **state)
 	assert_int_equal(ranks_replicas(&next), 2);
 	assert_int_equal(ranks_transfers(&next, moves, &lost), 4);
 	assert_int_equal(lost, RANKS_NONE);
+	/* Each of its two shards comes once, and is handed on: 1 and 2 get theirs, 3 and 11 get 1's and 2's. */
+	for (unsigned i = 0; i < 4; i++) {
+		uint64_t from = next.peers[moves[i].from].peer, to = next.peers[moves[i].to].peer;
+		assert_true(to == 3 || to == 11 ? from < 3 : from > 3 && to < 3);
+	}
 }
 
 /* dp 3 x tp 2: who came for a lost worker has nothing of its replica's own, and a checkpoint is of one that all stood in. */
