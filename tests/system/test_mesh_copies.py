@@ -1,6 +1,7 @@
 """Replicas that train apart and are several data-parallel copies of the mesh each (mesh.copies): what they learn is what replicas of one copy learn of the same batches, whoever dies, and as much goes
 from one replica to another."""
 import os
+import re
 import signal
 
 import numpy
@@ -160,6 +161,21 @@ def kill_each(cluster, job, run, workers):
         wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank ") > came, "another worker", 30)
 
 
+def check_shards_come_once(events, tp):
+    """Of those who take a replica's ranks together each shard comes from another replica once, and is handed on from copy to copy."""
+    group, handed = [], 0
+    for line in [*events.splitlines(), ""]:
+        found = re.search(r"peer (\d+) takes rank (\d+) .* from peer (\d+)$", line)
+        if found:
+            group.append([int(number) for number in found.groups()])
+        elif group:
+            came = {peer for peer, _, _ in group}
+            far = [(rank // (2 * tp), rank % tp) for _, rank, donor in group if donor not in came]
+            assert len(far) == len(set(far)), group
+            handed, group = handed + len(came) - len(far), []
+    assert handed > 0
+
+
 @pytest.mark.parametrize("tp,codec,by_speed,owners", [(1, "none", False, 0), (2, "int4", True, 1)])
 def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed, owners):
     """The other replica goes on with what it has of the round, who comes gets its shard out of memory; no sample is in two merges, none is lost."""
@@ -171,6 +187,7 @@ def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed, owners):
         job = cluster.submit(spec)
         kill_each(cluster, job, run, workers)
         check_to_the_end(tmp_path, cluster, job, inner, steps)
+        check_shards_come_once(cluster.events(cluster.job(job)), tp)
 
 
 def test_kills_while_they_train_on(tmp_path, single):

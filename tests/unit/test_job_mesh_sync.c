@@ -145,6 +145,15 @@ static void test_replicas_of_copies(void **state)
 	set_good(spec, "sync.mode", "hdet");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	drop(spec);
+	spec = good();
+	set_good(spec, "mesh.nodes", "1");
+	set_good(spec, "sync.on_loss", "replay");
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "mesh.auto", "true");
+	set_good(spec, "mesh.copies", "2");
+	refused(spec,
+	    "mesh.copies: found 2, allowed: 1, since mesh.auto plans whole models for this "
+	    "sync.mode");
 	spec = good_apart("mesh.copies", "2");
 	set_good(spec, "sync.mode", "ddp");
 	refused(spec,
