@@ -377,8 +377,6 @@ void sharded_pause_for_tests(struct trainer *t, unsigned milliseconds);
 /* Waits for what comes to this worker, but where that comes behind. */
 tr_status sharded_submit_moves(struct trainer *t, struct tr_error *error);
 tr_status sharded_wait_arrival(struct trainer *t, struct tr_error *error);
-/* All else is submitted: where other copies of its replica wait for what comes to this worker, which has not waited for it, they get it now. */
-tr_status sharded_hand_on(struct trainer *t, struct tr_error *error);
 /* Committed: what came is what is held. */
 void sharded_end_moves(struct trainer *t);
 /* Sends shards to who writes, once they were compared. */

@@ -31,4 +31,9 @@ tr_status sharded_release_parts(struct trainer *t, unsigned which, struct owners
 tr_status sharded_barrier(struct trainer *t, uint32_t tag, const struct sharded_scope *scope,
     struct tr_error *error);
 
+/* ---- sharded_move.c ---- */
+
+/* All else is submitted: where other copies of its replica wait for what comes to this worker, which has not waited for it, they get it now. */
+tr_status sharded_hand_on(struct trainer *t, struct tr_error *error);
+
 #endif
