@@ -66,7 +66,8 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 		active += strcmp(job->peers[i]->state, "active") == 0;
 	if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING) {
 		now.mesh = mesh_for(job, active);
-		uint32_t enough = active / ranks_shards(&now.mesh), most = now.mesh.size[MESH_DP];
+		uint32_t copies = job_mesh_copies(file), most = now.mesh.size[MESH_DP];
+		uint32_t enough = active / (ranks_shards(&now.mesh) * copies) * copies;
 		now.replicas = enough < most ? enough : most;
 		if (job_is_strict(job->spec->train) && now.replicas > 0)
 			now.replicas = strict_power_of_two(now.replicas);

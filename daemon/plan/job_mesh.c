@@ -33,9 +33,14 @@ struct mesh job_mesh(const Traind__V1__Mesh *m)
 	return mesh;
 }
 
+uint32_t job_mesh_copies(const Traind__V1__Mesh *m)
+{
+	return m != NULL ? at_least_one(m->copies) : 1;
+}
+
 static bool has_ranks(const Traind__V1__Mesh *m)
 {
-	return m->tp > 1 || m->pp > 1 || m->n_shares > 0;
+	return m->tp > 1 || m->pp > 1 || m->n_shares > 0 || m->copies > 1;
 }
 
 bool job_mesh_is_sharded(const Traind__V1__JobSpec *spec)
@@ -246,23 +251,27 @@ tr_status job_mesh_count(Traind__V1__JobSpec *spec, struct tr_error *error)
 	return TR_OK;
 }
 
-/* "mesh.tp is 2", or that mesh.pp or mesh.zero_owners is, or what else makes a job one that runs as sharded. */
+/* "mesh.tp is 2", or that mesh.pp, mesh.zero_owners or mesh.copies is, or what else makes a job one that runs as sharded. */
 static const char *split_of(const Traind__V1__JobSpec *spec, char *text, size_t bytes)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
 
-	if (m->tp < 2 && m->pp < 2 && m->zero_owners == 0) {
+	if (m->tp < 2 && m->pp < 2 && m->zero_owners == 0 && m->copies < 2) {
 		(void)snprintf(text, bytes,
 		    m->n_shares > 0               ? "mesh.shares is given"
 		        : job_mesh_balances(spec) ? "mesh.balance is on"
 		                                  : "train.strict is true");
 		return text;
 	}
-	const char *key = m->tp > 1 ? "tp" : m->pp > 1 ? "pp" : "zero_owners";
-	(void)snprintf(text, bytes, "mesh.%s is %u", key,
-	    m->tp > 1       ? m->tp
-	        : m->pp > 1 ? m->pp
-	                    : m->zero_owners);
+	const struct {
+		const char *key;
+		uint32_t found, least;
+	} keys[] = { { "tp", m->tp, 2 }, { "pp", m->pp, 2 }, { "zero_owners", m->zero_owners, 1 },
+		{ "copies", m->copies, 2 } };
+	size_t k = 0;
+	while (keys[k].found < keys[k].least)
+		k++;
+	(void)snprintf(text, bytes, "mesh.%s is %u", keys[k].key, keys[k].found);
 	return text;
 }
 
@@ -270,7 +279,8 @@ static const char *split_of(const Traind__V1__JobSpec *spec, char *text, size_t 
 static tr_status check_owners(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
-	uint32_t replicas = job_mesh(m).size[MESH_DP];
+	uint32_t copies = job_mesh_copies(m),
+	         replicas = copies > 1 ? copies : job_mesh(m).size[MESH_DP];
 
 	if (m->zero_owners == 0 || (m->auto_ && spec->plan == NULL))
 		return TR_OK;
@@ -279,11 +289,14 @@ static tr_status check_owners(const Traind__V1__JobSpec *spec, struct tr_error *
 		    "mesh.zero_owners: found %u, allowed: 0, since there is one replica: nobody to "
 		    "share moments with",
 		    m->zero_owners);
-	if (m->zero_owners < 2 || m->zero_owners > replicas)
+	uint32_t least = copies > 1
+	    ? 1
+	    : 2; /* a replica that loses a copy begins with fresh moments anyway */
+	if (m->zero_owners < least || m->zero_owners > replicas)
 		return tr_error_set(error, TR_EINVAL,
-		    "mesh.zero_owners: found %u, allowed: 0, or 2 to %u, the replicas that there "
-		    "are",
-		    m->zero_owners, replicas);
+		    "mesh.zero_owners: found %u, allowed: 0, or %u to %u, the %s", m->zero_owners,
+		    least, replicas,
+		    copies > 1 ? "copies of a replica" : "replicas that there are");
 	return TR_OK;
 }
 
@@ -298,7 +311,7 @@ static tr_status check_workers(const Traind__V1__Mesh *m, struct tr_error *error
 	if (m->workers >= TR_GROUP_PEERS_MAX) /* one less than all: a scope */
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.workers: found %u, allowed: at most %d with mesh.tp, mesh.pp, "
-		    "mesh.shares or mesh.zero_owners",
+		    "mesh.shares, mesh.copies or mesh.zero_owners",
 		    m->workers, TR_GROUP_PEERS_MAX - 1);
 	if (m->workers / tp % pp != 0)
 		return tr_error_set(error, TR_EINVAL,
@@ -496,8 +509,8 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 		status = check_owners(spec, error);
 	if (status != TR_OK)
 		return status;
-	if (job_sync_is_rare(sync))
-		status = job_mesh_sync_check(spec, why, error);
+	status = job_sync_is_rare(sync) ? job_mesh_sync_check(spec, why, error)
+	                                : job_mesh_sync_check_none(spec, error);
 	if (status != TR_OK)
 		return status;
 	if (drops(sync))

@@ -13,6 +13,9 @@
 /* Of a validated section (NULL: one worker). dp is what is left of the workers. */
 struct mesh job_mesh(const Traind__V1__Mesh *mesh);
 
+/* Data-parallel copies that make up a replica, where replicas train apart; 1: a replica is one. */
+uint32_t job_mesh_copies(const Traind__V1__Mesh *mesh);
+
 /* Whether its workers have ranks: they hold parts of the model, or of its moments, have unequal shares, or may come to that. */
 bool job_mesh_is_sharded(const Traind__V1__JobSpec *spec);
 

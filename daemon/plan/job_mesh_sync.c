@@ -14,11 +14,26 @@ static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_
 	const Traind__V1__Mesh *m = spec->mesh;
 
 	(void)snprintf(text, bytes, "mesh.zero_owners is %u", m->zero_owners);
-	return job_is_strict(spec->train) ? "train.strict is true"
-	    : m->zero_owners > 0          ? text
-	    : m->n_shares > 0             ? "mesh.shares is given"
-	    : job_mesh_balances(spec)     ? "mesh.balance is on"
-	                                  : NULL;
+	return job_is_strict(spec->train)                   ? "train.strict is true"
+	    : m->zero_owners > 0 && job_mesh_copies(m) == 1 ? text
+	    : m->n_shares > 0                               ? "mesh.shares is given"
+	    : job_mesh_balances(spec)                       ? "mesh.balance is on"
+	                                                    : NULL;
+}
+
+static tr_status no_copies(const Traind__V1__Mesh *m, const char *why, struct tr_error *error)
+{
+	return tr_error_set(error, TR_EINVAL, "mesh.copies: found %u, allowed: 1, since %s",
+	    m->copies, why);
+}
+
+tr_status job_mesh_sync_check_none(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	return job_mesh_copies(spec->mesh) == 1
+	    ? TR_OK
+	    : no_copies(spec->mesh,
+	          "sync.mode is ddp: gradients are summed over all copies of the model anyway",
+	          error);
 }
 
 static tr_status check_mode(const Traind__V1__JobSpec *spec, struct tr_error *error)
@@ -85,6 +100,26 @@ static tr_status check_keys(const struct tr_sync_options *o, const char *why, st
 			          "overlap)"
 			        : "inner_steps or inner_seconds");
 	return check_longest(o, JOB_MESH_INNER_STEPS_MAX, why, "", error);
+}
+
+/* A replica of several copies. */
+static tr_status check_copies(const Traind__V1__JobSpec *spec, const struct tr_sync_options *o,
+    struct tr_error *error)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
+	uint32_t copies = job_mesh_copies(m), dp = job_mesh(m).size[MESH_DP];
+
+	if (copies == 1)
+		return TR_OK;
+	if (m->auto_)
+		return no_copies(m, "mesh.auto plans whole models for this sync.mode", error);
+	if (dp % copies != 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.copies: found %u, allowed: a divisor of %u, the copies of the model that "
+		    "the mesh's workers are enough for",
+		    copies, dp);
+	return check_longest(o, JOB_MESH_INNER_TAGS / job_mesh_inner_tags(copies, m->zero_owners),
+	    "mesh.copies is more than 1", "", error);
 }
 
 static uint64_t up(uint64_t number, uint64_t by)
@@ -171,13 +206,16 @@ tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
 		    error);
 	if (status == TR_OK)
 		status = check_keys(&options, why, error);
+	if (status == TR_OK)
+		status = check_copies(spec, &options, error);
 	if (status != TR_OK)
 		return status;
 	uint32_t replicas = job_mesh(spec->mesh).size[MESH_DP];
 	if (replicas > options.batch)
 		return tr_error_set(error, TR_EINVAL,
 		    "train.batch_tokens: found %llu sequences, allowed: at least one for each of "
-		    "the mesh's %u replicas, since they train apart (sync.mode)",
-		    (unsigned long long)options.batch, replicas);
+		    "the mesh's %u %s, since they train apart (sync.mode)",
+		    (unsigned long long)options.batch, replicas,
+		    job_mesh_copies(spec->mesh) > 1 ? "copies of the model" : "replicas");
 	return check_numbers(spec, &options, why, error);
 }

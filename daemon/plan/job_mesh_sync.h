@@ -8,6 +8,13 @@
 #include "traind/v1/trainer.pb-c.h"
 
 #define JOB_MESH_INNER_STEPS_MAX 1000000 /* each has tags of its own in its round */
+/* Tags of a step: of its sums (daemon/worker/sharded_inner.c), and with ZeRO-1 over copies of each one's piece and a barrier. */
+#define JOB_MESH_INNER_SUMS 5
+#define JOB_MESH_INNER_TAGS ((UINT64_C(1) << 23) - 1)
+static inline uint32_t job_mesh_inner_tags(uint32_t copies, uint32_t owners)
+{
+	return JOB_MESH_INNER_SUMS + (owners > 0 ? copies + 1 : 0);
+}
 /* Of a round, of all its steps together: half of what 32 bits number, for what it has beside them; and tags of sums inside the model. */
 #define JOB_MESH_MESSAGES_MAX (UINT64_C(1) << 31)
 #define JOB_MESH_SUMS_MAX     ((UINT64_C(1) << 23) - 8192)
@@ -20,5 +27,7 @@ uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struc
 /* Of a job that has ranks and does not sum gradients at every step (job_sync_is_rare). `why`: "mesh.tp is 2". TR_EINVAL: begins with the key. */
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
     struct tr_error *error);
+/* Of one that does: what is of no use there. */
+tr_status job_mesh_sync_check_none(const Traind__V1__JobSpec *spec, struct tr_error *error);
 
 #endif

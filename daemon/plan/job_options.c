@@ -142,7 +142,13 @@ static const struct job_option rows[] = {
 	{ "mesh.zero_owners", OPTION_UINT, 0, OWNERS_MAX, NULL, "0", "workers",
 	    "ZeRO-1: AdamW's moments of each shard are cut over the workers that hold it, and so "
 	    "many hold each piece: at least 2, so that a loss takes nothing with it, at most as "
-	    "many as there are replicas. 0: each holds them all." },
+	    "many as there are replicas. With `copies` 1 to as many as these. 0: each holds them "
+	    "all." },
+	{ "mesh.copies", OPTION_UINT, 1, TR_GROUP_PEERS_MAX - 1, NULL, "1", NULL,
+	    "Where replicas train apart (any `sync.mode` but `ddp`): so many data-parallel "
+	    "copies of the model make up one replica, as on the machines of a site. They sum "
+	    "their gradients at every step, and each merges its part with the other replicas; "
+	    "a divisor of workers / (`tp` x `pp`)." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "

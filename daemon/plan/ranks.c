@@ -9,6 +9,7 @@ void ranks_init(const struct mesh *mesh, struct ranks *ranks)
 {
 	memset(ranks, 0, sizeof(*ranks));
 	ranks->mesh = *mesh;
+	ranks->copies = 1;
 }
 
 uint32_t ranks_shard(const struct mesh *mesh, uint32_t rank)
@@ -40,6 +41,7 @@ static void keep_contributors(const struct ranks *now, const uint64_t *contribut
     struct ranks *next)
 {
 	ranks_init(&now->mesh, next);
+	next->copies = now->copies;
 	for (size_t i = 0; i < count; i++) {
 		uint32_t before = ranks_find(now, contributors[i]);
 		next->peers[next->count++] = before != RANKS_NONE
@@ -48,9 +50,25 @@ static void keep_contributors(const struct ranks *now, const uint64_t *contribut
 	}
 }
 
-static uint32_t dp_of(const struct mesh *mesh, uint32_t rank)
+static uint32_t copies_of(const struct ranks *r)
 {
-	return mesh_at(mesh, rank).at[MESH_DP];
+	return r->copies > 0 ? (uint32_t)r->copies : 1;
+}
+
+/* Places of replicas along dp, of so many copies each. */
+static uint32_t places_along(const struct ranks *r)
+{
+	return r->mesh.size[MESH_DP] / copies_of(r);
+}
+
+static uint32_t place_of(const struct ranks *r, uint32_t rank)
+{
+	return mesh_at(&r->mesh, rank).at[MESH_DP] / copies_of(r);
+}
+
+uint32_t ranks_members(const struct ranks *r)
+{
+	return ranks_shards(&r->mesh) * copies_of(r);
 }
 
 static void count_members(const struct ranks *r, uint32_t members[TR_GROUP_PEERS_MAX])
@@ -58,13 +76,13 @@ static void count_members(const struct ranks *r, uint32_t members[TR_GROUP_PEERS
 	memset(members, 0, TR_GROUP_PEERS_MAX * sizeof(*members));
 	for (uint32_t i = 0; i < r->count; i++)
 		if (r->peers[i].rank != RANKS_NONE)
-			members[dp_of(&r->mesh, r->peers[i].rank)]++;
+			members[place_of(r, r->peers[i].rank)]++;
 }
 
 /* As many as there are contributors for. */
 static uint32_t replicas_of(const struct ranks *r)
 {
-	uint32_t enough = r->count / ranks_shards(&r->mesh), most = r->mesh.size[MESH_DP];
+	uint32_t enough = r->count / ranks_members(r), most = places_along(r);
 
 	return enough < most ? enough : most;
 }
@@ -73,15 +91,15 @@ static uint32_t replicas_of(const struct ranks *r)
 static void choose_replicas(const struct ranks *r, uint32_t replicas,
     bool chosen[TR_GROUP_PEERS_MAX])
 {
-	uint32_t members[TR_GROUP_PEERS_MAX], most = r->mesh.size[MESH_DP];
+	uint32_t members[TR_GROUP_PEERS_MAX], most = places_along(r);
 
 	count_members(r, members);
 	memset(chosen, 0, TR_GROUP_PEERS_MAX * sizeof(*chosen));
 	for (uint32_t n = replicas; n > 0; n--) {
 		uint32_t best = RANKS_NONE;
-		for (uint32_t dp = 0; dp < most; dp++)
-			if (!chosen[dp] && (best == RANKS_NONE || members[dp] > members[best]))
-				best = dp;
+		for (uint32_t place = 0; place < most; place++)
+			if (!chosen[place] && (best == RANKS_NONE || members[place] > members[best]))
+				best = place;
 		chosen[best] = true;
 	}
 }
@@ -114,7 +132,7 @@ static bool is_taken(const struct ranks *r, uint32_t rank)
 static void fill(struct ranks *r, const bool *chosen, bool holders_only)
 {
 	for (uint32_t rank = 0; rank < mesh_workers(&r->mesh); rank++) {
-		if (!chosen[dp_of(&r->mesh, rank)] || is_taken(r, rank))
+		if (!chosen[place_of(r, rank)] || is_taken(r, rank))
 			continue;
 		uint32_t who = holders_only ? spare_with(r, ranks_shard(&r->mesh, rank)) : spare(r);
 		if (who != RANKS_NONE)
@@ -135,7 +153,7 @@ void ranks_next_most(const struct ranks *now, const uint64_t *contributors, size
 	    chosen);
 	for (uint32_t i = 0; i < next->count; i++) {
 		uint32_t *rank = &next->peers[i].rank;
-		if (*rank != RANKS_NONE && !chosen[dp_of(&next->mesh, *rank)])
+		if (*rank != RANKS_NONE && !chosen[place_of(next, *rank)])
 			*rank = RANKS_NONE;
 	}
 	fill(next, chosen, true);
@@ -164,14 +182,49 @@ uint32_t ranks_holder(const struct ranks *r, uint32_t shard)
 	return RANKS_NONE;
 }
 
-static uint32_t donor_of(const struct ranks *r, uint32_t shard, const uint32_t *sends)
+static bool same_replica(const struct ranks *r, uint32_t a, uint32_t b)
+{
+	return r->peers[a].rank != RANKS_NONE && r->peers[b].rank != RANKS_NONE &&
+	    place_of(r, r->peers[a].rank) == place_of(r, r->peers[b].rank);
+}
+
+/* Another copy of its replica is near it; else who has to send least so far. */
+static bool gives_before(const struct ranks *r, uint32_t to, const uint32_t *sends, uint32_t a,
+    uint32_t b)
+{
+	bool near = same_replica(r, a, to);
+
+	return near != same_replica(r, b, to) ? near : sends[a] < sends[b];
+}
+
+static uint32_t donor_of(const struct ranks *r, uint32_t to, uint32_t shard, const uint32_t *sends)
 {
 	uint32_t best = RANKS_NONE;
 
 	for (uint32_t i = 0; i < r->count; i++)
-		if (r->peers[i].shard == shard && (best == RANKS_NONE || sends[i] < sends[best]))
+		if (r->peers[i].shard == shard &&
+		    (best == RANKS_NONE || gives_before(r, to, sends, i, best)))
 			best = i;
 	return best;
+}
+
+bool ranks_gets(const struct ranks_transfer *transfers, size_t count, uint32_t index)
+{
+	for (size_t i = 0; i < count; i++)
+		if (transfers[i].to == index)
+			return true;
+	return false;
+}
+
+/* Another copy of its replica that gets the same shard itself, from afar: it hands it on. RANKS_NONE: there is none. */
+static uint32_t relay_of(const struct ranks *r, uint32_t to, uint32_t shard,
+    const struct ranks_transfer *transfers, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (transfers[i].shard == shard && same_replica(r, transfers[i].to, to) &&
+		    !same_replica(r, transfers[i].to, transfers[i].from))
+			return transfers[i].to;
+	return RANKS_NONE;
 }
 
 size_t ranks_transfers(const struct ranks *r, struct ranks_transfer *transfers, uint32_t *lost)
@@ -186,11 +239,14 @@ size_t ranks_transfers(const struct ranks *r, struct ranks_transfer *transfers, 
 		uint32_t shard = ranks_shard(&r->mesh, r->peers[i].rank);
 		if (r->peers[i].shard == shard)
 			continue;
-		uint32_t from = donor_of(r, shard, sends);
+		uint32_t from = donor_of(r, i, shard, sends);
 		if (from == RANKS_NONE) {
 			*lost = shard < *lost ? shard : *lost;
 			continue;
 		}
+		uint32_t relay = relay_of(r, i, shard, transfers, count);
+		if (relay != RANKS_NONE)
+			from = relay;
 		sends[from]++;
 		transfers[count++] = (struct ranks_transfer){ from, i, shard };
 	}
@@ -230,7 +286,7 @@ uint32_t ranks_replicas(const struct ranks *r)
 
 	for (uint32_t i = 0; i < r->count; i++)
 		ranked += r->peers[i].rank != RANKS_NONE;
-	return ranked / ranks_shards(&r->mesh);
+	return ranked / ranks_members(r);
 }
 
 uint32_t ranks_replica(const struct ranks *r, uint32_t index)
@@ -240,26 +296,53 @@ uint32_t ranks_replica(const struct ranks *r, uint32_t index)
 	if (r->peers[index].rank == RANKS_NONE)
 		return RANKS_NONE;
 	count_members(r, members);
-	for (uint32_t dp = 0; dp < dp_of(&r->mesh, r->peers[index].rank); dp++)
-		before += members[dp] > 0;
+	for (uint32_t place = 0; place < place_of(r, r->peers[index].rank); place++)
+		before += members[place] > 0;
 	return before;
+}
+
+uint32_t ranks_copy(const struct ranks *r, uint32_t index)
+{
+	uint32_t rank = r->peers[index].rank;
+
+	return rank != RANKS_NONE ? mesh_at(&r->mesh, rank).at[MESH_DP] % copies_of(r) : RANKS_NONE;
+}
+
+uint32_t ranks_number(const struct ranks *r, uint32_t index)
+{
+	uint32_t rank = r->peers[index].rank;
+
+	return rank != RANKS_NONE
+	    ? ranks_copy(r, index) * ranks_shards(&r->mesh) + ranks_shard(&r->mesh, rank)
+	    : RANKS_NONE;
 }
 
 struct ranks_part ranks_part(const struct ranks *r, uint32_t index)
 {
 	if (r->peers[index].rank == RANKS_NONE)
 		return (struct ranks_part){ 0, 0 };
+	if (copies_of(r) > 1)
+		return (struct ranks_part){ copies_of(r), ranks_copy(r, index) };
 	return (struct ranks_part){ ranks_replicas(r), ranks_replica(r, index) };
+}
+
+uint32_t ranks_member(const struct ranks *r, uint32_t replica, uint32_t number)
+{
+	uint32_t there[TR_GROUP_PEERS_MAX], tp = r->mesh.size[MESH_TP];
+	uint32_t shard = number % ranks_shards(&r->mesh), copy = number / ranks_shards(&r->mesh);
+
+	if (replica >= ranks_there(r, there))
+		return RANKS_NONE;
+	return ranks_at(r,
+	    mesh_rank(&r->mesh,
+	        (struct mesh_at){ .at = { [MESH_DP] = there[replica] * copies_of(r) + copy,
+	                              [MESH_PP] = shard / tp,
+	                              [MESH_TP] = shard % tp } }));
 }
 
 uint32_t ranks_worker_of(const struct ranks *r, uint32_t shard, uint32_t replica)
 {
-	for (uint32_t i = 0; i < r->count; i++)
-		if (r->peers[i].rank != RANKS_NONE &&
-		    ranks_shard(&r->mesh, r->peers[i].rank) == shard &&
-		    ranks_replica(r, i) == replica)
-			return i;
-	return RANKS_NONE;
+	return ranks_member(r, replica, shard);
 }
 
 uint32_t ranks_there(const struct ranks *r, uint32_t replicas[TR_GROUP_PEERS_MAX])
@@ -267,26 +350,56 @@ uint32_t ranks_there(const struct ranks *r, uint32_t replicas[TR_GROUP_PEERS_MAX
 	uint32_t members[TR_GROUP_PEERS_MAX], count = 0;
 
 	count_members(r, members);
-	for (uint32_t dp = 0; dp < r->mesh.size[MESH_DP]; dp++)
-		if (members[dp] > 0)
-			replicas[count++] = dp;
+	for (uint32_t place = 0; place < places_along(r); place++)
+		if (members[place] > 0)
+			replicas[count++] = place;
 	return count;
+}
+
+static bool has_stood(const struct ranks *before, const struct ranks *r, uint32_t index)
+{
+	const struct ranks_peer *peer = &r->peers[index];
+	uint32_t was = ranks_find(before, peer->peer);
+
+	return peer->rank != RANKS_NONE && was != RANKS_NONE &&
+	    before->peers[was].rank == peer->rank;
 }
 
 uint64_t ranks_stood(const struct ranks *before, const struct ranks *r)
 {
-	uint32_t shards = ranks_shards(&r->mesh), stood[TR_GROUP_PEERS_MAX] = { 0 };
+	uint32_t all = ranks_members(r), stood[TR_GROUP_PEERS_MAX] = { 0 };
 	uint64_t places = 0;
 
-	for (uint32_t i = 0; i < r->count; i++) {
-		const struct ranks_peer *peer = &r->peers[i];
-		uint32_t was = ranks_find(before, peer->peer);
-		if (peer->rank != RANKS_NONE && was != RANKS_NONE &&
-		    before->peers[was].rank == peer->rank)
-			stood[dp_of(&r->mesh, peer->rank)]++;
+	for (uint32_t i = 0; i < r->count; i++)
+		if (has_stood(before, r, i))
+			stood[place_of(r, r->peers[i].rank)]++;
+	for (uint32_t place = 0; place < 64 && place < places_along(r); place++)
+		places |= (uint64_t)(stood[place] == all) << place;
+	return places;
+}
+
+uint32_t ranks_stood_with(const struct ranks *before, const struct ranks *r, uint32_t replica,
+    uint32_t shard)
+{
+	for (uint32_t copy = 0; copy < copies_of(r); copy++) {
+		uint32_t index = ranks_member(r, replica, copy * ranks_shards(&r->mesh) + shard);
+		if (index != RANKS_NONE && has_stood(before, r, index))
+			return index;
 	}
-	for (uint32_t dp = 0; dp < 64 && dp < r->mesh.size[MESH_DP]; dp++)
-		places |= (uint64_t)(stood[dp] == shards) << dp;
+	return RANKS_NONE;
+}
+
+uint64_t ranks_stood_shards(const struct ranks *before, const struct ranks *r)
+{
+	uint32_t there[TR_GROUP_PEERS_MAX], count = ranks_there(r, there);
+	uint64_t places = 0;
+
+	for (uint32_t i = 0; i < count && there[i] < 64; i++) {
+		bool all = true;
+		for (uint32_t k = 0; k < ranks_shards(&r->mesh); k++)
+			all = all && ranks_stood_with(before, r, i, k) != RANKS_NONE;
+		places |= (uint64_t)all << there[i];
+	}
 	return places;
 }
 
@@ -300,19 +413,31 @@ uint32_t ranks_source(const struct ranks *r, uint64_t places)
 	return count > 0 ? 0 : RANKS_NONE;
 }
 
-static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[MESH_AXES],
+/* Where a rank is: along the axes, then its replica and its copy there, which dp is divided into. */
+enum { OF_REPLICA = MESH_AXES, OF_COPY, PLACES };
+
+static void places_of(const struct ranks *r, uint32_t rank, uint32_t places[PLACES])
+{
+	struct mesh_at at = mesh_at(&r->mesh, rank);
+
+	memcpy(places, at.at, sizeof(at.at));
+	places[OF_REPLICA] = at.at[MESH_DP] / copies_of(r);
+	places[OF_COPY] = at.at[MESH_DP] % copies_of(r);
+}
+
+static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[PLACES],
     uint32_t *members)
 {
-	struct mesh_at mine = mesh_at(&r->mesh, r->peers[index].rank);
-	uint32_t count = 0;
+	uint32_t mine[PLACES], at[PLACES], count = 0;
 
+	places_of(r, r->peers[index].rank, mine);
 	for (uint32_t i = 0; i < r->count; i++) {
 		if (r->peers[i].rank == RANKS_NONE)
 			continue;
-		struct mesh_at at = mesh_at(&r->mesh, r->peers[i].rank);
+		places_of(r, r->peers[i].rank, at);
 		bool in = true;
-		for (int axis = 0; axis < MESH_AXES; axis++)
-			in = in && (!same[axis] || at.at[axis] == mine.at[axis]);
+		for (int place = 0; place < PLACES; place++)
+			in = in && (!same[place] || at[place] == mine[place]);
 		if (in)
 			members[count++] = i;
 	}
@@ -321,10 +446,24 @@ static uint32_t gather(const struct ranks *r, uint32_t index, const bool same[ME
 
 uint32_t ranks_along(const struct ranks *r, enum mesh_axis axis, uint32_t index, uint32_t *members)
 {
-	bool same[MESH_AXES];
+	bool same[PLACES] = { false };
 
 	for (int i = 0; i < MESH_AXES; i++)
 		same[i] = i != (int)axis;
+	return gather(r, index, same, members);
+}
+
+uint32_t ranks_copies(const struct ranks *r, uint32_t index, uint32_t *members)
+{
+	const bool same[PLACES] = { [MESH_PP] = true, [MESH_TP] = true, [OF_REPLICA] = true };
+
+	return gather(r, index, same, members);
+}
+
+uint32_t ranks_merges(const struct ranks *r, uint32_t index, uint32_t *members)
+{
+	const bool same[PLACES] = { [MESH_PP] = true, [MESH_TP] = true, [OF_COPY] = true };
+
 	return gather(r, index, same, members);
 }
 
@@ -347,7 +486,7 @@ uint32_t ranks_across(const struct ranks *r, uint32_t index, uint32_t stage)
 
 uint32_t ranks_beside(const struct ranks *r, uint32_t index, uint32_t *members)
 {
-	const bool same[MESH_AXES] = { [MESH_DP] = true };
+	const bool same[PLACES] = { [OF_REPLICA] = true };
 
 	return gather(r, index, same, members);
 }

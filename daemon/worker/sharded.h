@@ -203,7 +203,10 @@ struct sharded {
 	enum sharded_round kind;
 	struct ranks next;
 	uint32_t self, rank; /* index and rank; RANKS_NONE */
-	struct sharded_scope tp, dp;
+	struct sharded_scope tp,
+	    dp; /* dp, of replicas that train apart: with whom this worker merges */
+	struct sharded_scope
+	    copies; /* of its shard in its replica, where it has several (sharded_copies.c) */
 	struct ranks_transfer transfers[TR_GROUP_PEERS_MAX];
 	size_t transfer_count;
 	struct newcomers newcomers;
@@ -414,8 +417,9 @@ tr_status sharded_wait_pieces_moments(struct trainer *t, struct tr_error *error)
 tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer,
     struct tr_error *error);
 tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error);
-/* Those that this worker works with are zeros. */
+/* Those that this worker works with are zeros, or some of them. */
 void sharded_clear_moments(struct trainer *t);
+void sharded_clear_range(struct trainer *t, size_t first, size_t end);
 /* A round is committed, and s->next says what is held: pages of the rest are the system's, but of a shard that was read and that training has not begun with yet. */
 void sharded_tidy_moments(struct trainer *t);
 
@@ -455,6 +459,8 @@ void sharded_keep_shared(struct trainer *t, size_t first, size_t end);
 tr_status sharded_submit_shared(struct trainer *t, struct tr_error *error);
 /* Waits for the sums: their squares. */
 tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error *error);
+/* Of what the buffer has. */
+double sharded_kept_squares(const struct trainer *t);
 /* They go to the gradients, whose memory is the caller's again. */
 void sharded_end_shared(struct trainer *t);
 /* All of them between the gradients and s->shared, where they lie one after another. Returns how many numbers. */
@@ -591,7 +597,7 @@ void sharded_tell_shares(struct trainer *t, const struct dealing *before, const 
 
 /* What the round that was committed changed, in words: before s->state is the next. */
 void sharded_tell(struct trainer *t, const struct tr_round *round);
-/* "tp 1 of replica 0". */
-const char *sharded_place(const struct mesh *mesh, uint32_t rank, char *text, size_t bytes);
+/* "tp 1 of replica 0", "copy 1 of replica 0". */
+const char *sharded_place(const struct ranks *ranks, uint32_t rank, char *text, size_t bytes);
 
 #endif

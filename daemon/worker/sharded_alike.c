@@ -84,6 +84,12 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+/* Pieces of each worker that are compared: of replicas that train apart none. */
+static uint32_t pieces_of(const struct sharded *s)
+{
+	return s->apart == NULL ? s->owners : 0;
+}
+
 /* Of the k-th piece that this worker owns, counted from its first. */
 static int64_t piece_digest_of(const struct trainer *t, uint32_t k)
 {
@@ -124,7 +130,7 @@ static bool is_right(const struct trainer *t, uint32_t i)
 	const int64_t *digests = s->sums->digests;
 	bool right = is_common(t, digests, i, same_shard) &&
 	    is_common(t, digests + r->count, i, same_stage);
-	for (uint32_t k = 0; right && k < smaller(s->owners, ranks_replicas(r)); k++)
+	for (uint32_t k = 0; right && k < smaller(pieces_of(s), ranks_replicas(r)); k++)
 		right = piece_is_common(t, i, k);
 	return right;
 }
@@ -138,10 +144,10 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 		digests[s->self] = digest_of(t);
 		digests[s->next.count + s->self] = shared_digest_of(t);
 	}
-	for (uint32_t k = 0; s->rank != RANKS_NONE && k < smaller(s->owners, s->dp.count); k++)
+	for (uint32_t k = 0; s->rank != RANKS_NONE && k < smaller(pieces_of(s), s->dp.count); k++)
 		digests[(2 + k) * s->next.count + s->self] = piece_digest_of(t, k);
 	tr_status status = tr_allreduce(t->group, TAG_PARITY, digests,
-	    (2 + (size_t)s->owners) * s->next.count, TR_I64, TR_SUM,
+	    (2 + (size_t)pieces_of(s)) * s->next.count, TR_I64, TR_SUM,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_PARITY, error);
@@ -160,7 +166,7 @@ static bool is_lost(const struct sharded *s)
 		uint32_t holder = ranks_holder(&s->next, k);
 		size_t numbers = sharded_numbers(s, k);
 		lost = holder == RANKS_NONE ||
-		    (s->owners > 0 &&
+		    (pieces_of(s) > 0 &&
 		        owners_plan_add(&plan, &s->next, s->owners, holder, k, numbers,
 		            (struct owners_range){ 0, numbers }, NULL) != TR_OK);
 	}
@@ -186,7 +192,7 @@ void sharded_mend(struct trainer *t, const struct tr_round *round)
 		if (!arrives && used < sizeof(event) - 192)
 			used += (size_t)snprintf(event + used, sizeof(event) - used,
 			    "%speer %llu (%s)", used > 0 ? ", " : "", (unsigned long long)p->peer,
-			    sharded_place(&s->shards.mesh, p->rank, place, sizeof(place)));
+			    sharded_place(&s->next, p->rank, place, sizeof(place)));
 	}
 	if (is_lost(s))
 		(void)snprintf(event + used, sizeof(event) - used,

@@ -26,6 +26,9 @@ tr_status sharded_apart_create(struct trainer *t, struct tr_error *error)
 	a->moments.shard = a->lost.shard = a->stream.shard = RANKS_NONE;
 	a->steps_most = job_mesh_sync_steps_most(t->spec, &t->dealing.mesh,
 	    t->mesh_spec != NULL && t->mesh_spec->chunks > 0 ? t->mesh_spec->chunks : 1, t->batch);
+	uint64_t tags = JOB_MESH_INNER_TAGS /
+	    job_mesh_inner_tags(t->copies > 0 ? t->copies : 1, t->zero_owners);
+	a->steps_most = a->steps_most < tags ? a->steps_most : tags;
 	tr_status status = job_sync_options(t->spec, t->steps, &a->options, error);
 	a->stream.on = status == TR_OK && job_mesh_sync_streams(&a->options);
 	return status;
@@ -114,6 +117,8 @@ static void begin_moments(struct trainer *t, uint64_t age, uint64_t lineage)
 {
 	struct apart_moments *m = &t->sharded->apart->moments;
 	m->shard = own_shard(t->sharded);
+	m->number = ranks_number(&t->sharded->next, t->sharded->self);
+	m->whole = false;
 	m->age = age;
 	m->lineage = lineage;
 }
@@ -129,14 +134,22 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 	if (age == 0) /* as its writer had them, whatever the others had */
 		sharded_clear_moments(t);
 	begin_moments(t, age, lineage);
+	t->sharded->apart->moments.whole = true;
 	sharded_stream_drop(t);
 	t->sharded->apart->untold = (struct apart_given){ 0 };
 }
 
-void sharded_apart_settle_moments(struct trainer *t)
+static bool holds_moments(const struct sharded *s)
+{
+	const struct apart_moments *m = &s->apart->moments;
+	return m->shard == own_shard(s) &&
+	    (s->owners == 0 || m->whole || m->number == ranks_number(&s->next, s->self));
+}
+
+void sharded_apart_settle_moments(struct trainer *t, bool mixed)
 {
 	const struct sharded *s = t->sharded;
-	if (s->rank == RANKS_NONE || s->apart->moments.shard == own_shard(s))
+	if (s->rank == RANKS_NONE || (!mixed && holds_moments(s)))
 		return;
 	sharded_clear_moments(t);
 	begin_moments(t, 0, 0);
@@ -212,10 +225,10 @@ const struct apart_part *sharded_apart_part(const struct trainer *t)
 uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica)
 {
 	uint64_t ids[TR_GROUP_PEERS_MAX];
-	uint32_t shards = ranks_shards(&s->shards.mesh);
-	for (uint32_t k = 0; k < shards; k++)
-		ids[k] = s->next.peers[ranks_worker_of(&s->next, k, replica)].peer;
-	return sharded_apart_word(ids, shards * sizeof(*ids));
+	uint32_t members = ranks_members(&s->next);
+	for (uint32_t k = 0; k < members; k++)
+		ids[k] = s->next.peers[ranks_member(&s->next, replica, k)].peer;
+	return sharded_apart_word(ids, members * sizeof(*ids));
 }
 
 static double number_of(int64_t bits)
@@ -252,10 +265,12 @@ static void say(struct trainer *t, const struct tr_round *round)
 			.steps = (int64_t)a->own.steps,
 			.quota = (int64_t)a->own.quota,
 			.began = (int64_t)a->own.began,
-			.norm = bits_of(a->own.norm) };
-	if (a->moments.shard == own_shard(s))
+			.norm = bits_of(a->own.norm),
+			.loss = sharded_copies(s) > 1 ? bits_of(a->own.newest_loss) : 0 };
+	if (holds_moments(s))
 		word->lineage = (int64_t)a->moments.lineage;
-	if (a->stream.shard == own_shard(s))
+	word->lacks = a->own.lacks;
+	if (a->stream.shard == own_shard(s) && !a->own.lacks)
 		word->work = (int64_t)a->stream.lineage;
 	word->step_ns = (int64_t)a->step_ns;
 }
@@ -278,13 +293,13 @@ static tr_status exchange_roster(struct trainer *t, const struct tr_round *round
 static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 {
 	const struct apart_word *roster = s->apart->roster;
-	const struct apart_word *first = &roster[ranks_worker_of(&s->next, 0, replica)];
+	const struct apart_word *first = &roster[ranks_member(&s->next, replica, 0)];
 	struct apart_part part = { .trains = first->first > 0,
 		.alike = first->lineage != 0,
 		.goes_on = first->work != 0 };
 	int64_t least = first->steps, most = first->steps;
-	for (uint32_t k = 1; k < ranks_shards(&s->shards.mesh); k++) {
-		const struct apart_word *word = &roster[ranks_worker_of(&s->next, k, replica)];
+	for (uint32_t k = 1; k < ranks_members(&s->next); k++) {
+		const struct apart_word *word = &roster[ranks_member(&s->next, replica, k)];
 		part.trains = part.trains && word->first == first->first &&
 		    word->share == first->share && word->quota == first->quota &&
 		    word->began == first->began;
@@ -306,9 +321,8 @@ static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 static double step_s_of(const struct sharded *s, uint32_t replica)
 {
 	int64_t most = 0;
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
-		const struct apart_word
-		    *word = &s->apart->roster[ranks_worker_of(&s->next, k, replica)];
+	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
+		const struct apart_word *word = &s->apart->roster[ranks_member(&s->next, replica, k)];
 		most = word->step_ns > most ? word->step_ns : most;
 	}
 	return (double)most * 1e-9;
@@ -414,6 +428,7 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 	else if (!part->goes_on)
 		sharded_stream_begin(t, round->round, a->own.workers);
 	a->own.began = a->stream.lineage;
+	sharded_owners_begin(t);
 	if (part->alike)
 		return;
 	const uint64_t from[] = { round->round, a->own.workers };
@@ -422,23 +437,43 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 }
 
 /* The others of its replica may be a step ahead. */
-static tr_status catch_up(struct trainer *t, struct tr_error *error)
+static tr_status take_theirs(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
 	uint32_t replica = ranks_replica(&s->next, s->self);
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++) {
-		const struct apart_word *word = &a->roster[ranks_worker_of(&s->next, k, replica)];
+	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
+		const struct apart_word *word = &a->roster[ranks_member(&s->next, replica, k)];
 		if ((uint64_t)word->steps != a->own.steps + 1)
 			continue;
 		if (!a->own.ready)
 			return tr_error_set(error, TR_EINTERNAL,
 			    "sync.mode: another worker of this replica has taken a step of which "
 			    "this one has no gradient");
+		if (sharded_copies(s) > 1)
+			a->own.step_loss = number_of(word->loss);
 		sharded_inner_take(t, number_of(word->norm));
 		return TR_OK;
 	}
 	return TR_OK;
+}
+
+/* With ZeRO-1 what copies make of a step for each other comes again, where somebody has taken it now, or lacks some of it. */
+static tr_status catch_up(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	const struct apart_word *roster = s->apart->roster;
+	uint32_t replica = ranks_replica(&s->next, s->self);
+	int64_t first = roster[ranks_member(&s->next, replica, 0)].steps;
+	bool again = false;
+	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
+		const struct apart_word *word = &roster[ranks_member(&s->next, replica, k)];
+		again = again || word->lacks != 0 || word->steps != first;
+	}
+	tr_status status = take_theirs(t, error);
+	return status == TR_OK && again && sharded_owners_share(s)
+	    ? sharded_owners_exchange(t, error)
+	    : status;
 }
 
 static tr_status begin_or_go_on(struct trainer *t, const struct tr_round *round,

@@ -1,4 +1,4 @@
-/* Replicas of several workers that train apart (mesh.tp or mesh.pp with a sync.mode but ddp; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
+/* Replicas of several workers that train apart (mesh.tp, mesh.pp or mesh.copies with a sync.mode but ddp; docs/sharding.md, docs/low-communication.md has the formulas): the group's round is H
  * steps of each replica and one merge.
  *
  *	roster   all contributors say what they have of this round, and with which moments (below): all draw the same conclusions
@@ -25,6 +25,9 @@
  *
  * By time (`sync.inner_seconds`): a replica takes as many steps as it gets done in that time by the same words; in the first round, and where nobody knows, one. A merge counts as the steps of the fastest in it.
  *
+ * Several copies (`mesh.copies`) may make up a replica: all of them have to be there, their workers of a shard sum gradients at every step, and each merges a part of the shard (sharded_copies.c). With
+ * mesh.zero_owners the replica's moments are cut over them (sharded_apart_owners.c).
+ *
  * Error feedback (`sync.feedback`): what coding lost of a worker's movement is its own, and goes with that of the next merge. It changes with the commit, as parameters do; who gets a shard, or goes
  * back to a checkpoint, begins with none.
  *
@@ -39,6 +42,7 @@
 #include "collectives/sync/costs.h"
 #include "collectives/sync/report.h"
 #include "common/limits.h"
+#include "daemon/plan/owners.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/sharded_claims.h"
 #include "daemon/worker/sharded_stream.h"
@@ -51,10 +55,11 @@ struct trainer;
 struct apart_word {
 	int64_t first; /* of its claim, and one; 0: it has none */
 	int64_t share, steps, quota;
-	int64_t began;   /* streams: lineage of the work that its first step was taken from */
-	int64_t step_ns; /* of its newest steps; 0: not known */
-	int64_t norm;    /* bits of that of its newest step */
-	int64_t lineage; /* of its moments */
+	int64_t began;      /* streams: lineage of the work that its first step was taken from */
+	int64_t step_ns;    /* of its newest steps; 0: not known */
+	int64_t norm, loss; /* bits of those of its newest step; of one copy, no loss */
+	int64_t lineage;    /* of its moments */
+	int64_t lacks;      /* 1: with ZeRO-1, of the newest step what other copies make of it */
 	int64_t work; /* the same of `work`, where that goes on through merges (sharded_stream.h) */
 };
 enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
@@ -74,7 +79,8 @@ struct apart_own {
 	struct claim claim;
 	uint64_t share, quota, steps; /* to take, taken */
 	uint64_t began;               /* streams: lineage of the work before the first of them */
-	double norm;                  /* of the newest */
+	double norm, newest_loss;     /* of the newest */
+	bool lacks; /* with ZeRO-1: of the newest step what other copies make of it has not come yet (sharded_apart_owners.c) */
 	bool ready; /* the next one's gradient is whole, its norm is not known yet */
 	double loss, step_loss;
 	double lr_scale; /* of all its steps (sharded_rates.c) */
@@ -86,6 +92,9 @@ struct apart_own {
 struct apart_moments {
 	float *first, *second;
 	uint32_t shard; /* whose they are; RANKS_NONE */
+	/* With ZeRO-1 those that are owned with this number in a replica (ranks_number); or all, as they were read. */
+	uint32_t number;
+	bool whole;
 	uint64_t lineage, age;
 };
 
@@ -136,8 +145,8 @@ void sharded_apart_unmake(struct trainer *t);
 void sharded_apart_bind(struct trainer *t);
 /* They were read from where training begins; NULL: they are initial ones. */
 void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest);
-/* Before they go to who writes: what are another shard's are none. */
-void sharded_apart_settle_moments(struct trainer *t);
+/* Before they go to who writes: what are another shard's are none, nor (`mixed`) any. */
+void sharded_apart_settle_moments(struct trainer *t, bool mixed);
 
 /* Digest of a replica's workers: who has which shard. */
 uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);
@@ -164,11 +173,26 @@ tr_status sharded_submit_apart(struct trainer *t, const struct tr_round *round,
 
 /* The rest of the round's steps. */
 tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error);
+/* The first of the tags of that step of the round. */
+uint32_t sharded_inner_tag(const struct sharded *s, uint64_t step);
 /* The step whose gradient is there, with this norm. */
 void sharded_inner_take(struct trainer *t, double norm);
 /* Whether these of this worker's own parameters can be given to a merge (collectives/sync/outer.h). If not an event says so, and its moments are zeros: its shard has no movement then, and goes on from the
  * outer parameters. */
 bool sharded_inner_sound(struct trainer *t, const float *work, size_t count);
+
+/* ---- sharded_apart_owners.c: ZeRO-1 over the copies of a replica ---- */
+
+/* Of this worker's shard, which of the moments it owns: at most two ranges, all without ZeRO-1. Returns how many. */
+unsigned sharded_owned(const struct trainer *t, struct owners_range ranges[2]);
+/* Whether copies get something of each step from others. */
+bool sharded_owners_share(const struct sharded *s);
+/* The newest step was taken, of what this worker owns: its copies give each other the rest. */
+tr_status sharded_owners_exchange(struct trainer *t, struct tr_error *error);
+/* All copies have gone on from that exchange: of it a barrier is left. */
+tr_status sharded_owners_release(struct trainer *t, struct tr_error *error);
+/* What was read of others' pieces is given back. */
+void sharded_owners_begin(struct trainer *t);
 
 /* ---- sharded_rates.c ---- */
 

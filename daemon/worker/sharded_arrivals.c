@@ -12,16 +12,13 @@
 
 static bool gets(const struct sharded *s, uint32_t index)
 {
-	for (size_t i = 0; i < s->transfer_count; i++)
-		if (s->transfers[i].to == index)
-			return true;
-	return false;
+	return ranks_gets(s->transfers, s->transfer_count, index);
 }
 
 static bool is_whole(const struct sharded *s, uint32_t replica)
 {
-	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++)
-		if (gets(s, ranks_worker_of(&s->next, k, replica)))
+	for (uint32_t k = 0; k < ranks_members(&s->next); k++)
+		if (gets(s, ranks_member(&s->next, replica, k)))
 			return false;
 	return true;
 }

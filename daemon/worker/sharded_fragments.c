@@ -60,16 +60,11 @@ bool sharded_next_piece(const struct trainer *t, unsigned fragment, struct strea
 
 /* ---- sums ---- */
 
-/* Numbers [first, end) of the fragment. */
-struct range {
-	size_t first, end;
-};
-
 /* Before a copied table, and behind it. */
-static void ranges_of(const struct trainer *t, unsigned fragment, struct range ranges[2])
+static void ranges_of(const struct trainer *t, unsigned fragment, struct owners_range ranges[2])
 {
 	struct stream_piece p = { 0 };
-	ranges[0] = ranges[1] = (struct range){ 0, 0 };
+	ranges[0] = ranges[1] = (struct owners_range){ 0, 0 };
 	while (sharded_next_piece(t, fragment, &p)) {
 		if (p.copied)
 			ranges[1].first = p.packed + p.count;
@@ -89,12 +84,13 @@ static size_t lost_at(const struct trainer *t, unsigned fragment)
 	return at;
 }
 
-static tr_status submit_range(struct trainer *t, unsigned which, struct range range, size_t lost,
-    struct tr_error *error)
+static tr_status submit_range(struct trainer *t, unsigned which, struct owners_range range,
+    size_t lost, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
 	const struct sharded_apart *a = s->apart;
 	struct tr_op op = TR_OP_INIT;
+	range = sharded_own_part(s, range.first, range.end);
 	if (range.first == range.end)
 		return TR_OK;
 	op.tag = TAG_MERGE + which;
@@ -114,7 +110,7 @@ static tr_status submit_range(struct trainer *t, unsigned which, struct range ra
 
 tr_status sharded_submit_fragment(struct trainer *t, unsigned fragment, struct tr_error *error)
 {
-	struct range ranges[2];
+	struct owners_range ranges[2];
 	tr_status status = TR_OK;
 	if (t->sharded->dp.count < 2)
 		return TR_OK;
@@ -131,12 +127,17 @@ tr_status sharded_wait_fragment(struct trainer *t, unsigned fragment, struct tr_
 	const struct apart_stream *stream = &t->sharded->apart->stream;
 	bool alone = t->sharded->dp.count < 2;
 	struct stream_piece p = { 0 };
-	struct range ranges[2];
+	struct owners_range ranges[2];
 	tr_status status = TR_OK;
 	ranges_of(t, fragment, ranges);
-	for (unsigned i = 0; i < 2 && status == TR_OK && !alone; i++)
-		if (ranges[i].first < ranges[i].end)
+	for (unsigned i = 0; i < 2 && status == TR_OK && !alone; i++) {
+		struct owners_range part = sharded_own_part(t->sharded, ranges[i].first,
+		    ranges[i].end);
+		if (part.first < part.end)
 			status = tr_wait(t->group, TAG_MERGE + i, error);
+		if (status == TR_OK)
+			status = sharded_gather_parts(t, i, stream->sum, ranges[i], error);
+	}
 	while (status == TR_OK && sharded_next_piece(t, fragment, &p))
 		if (alone || !p.copied)
 			memcpy(t->arrays.grads + p.offset,
@@ -148,7 +149,7 @@ tr_status sharded_wait_fragment(struct trainer *t, unsigned fragment, struct tr_
 void sharded_keep_fragment_lost(struct trainer *t, unsigned fragment)
 {
 	struct apart_lost *lost = &t->sharded->apart->lost;
-	struct range ranges[2];
+	struct owners_range ranges[2];
 	if (lost->now == NULL)
 		return;
 	ranges_of(t, fragment, ranges);

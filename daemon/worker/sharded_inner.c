@@ -1,4 +1,4 @@
-/* Steps of a replica that trains apart (sharded_apart.h): the gradient of its share of a batch, made whole among its workers, then one sum of theirs alone, of the squares of it, shard by shard;
+/* Steps of a replica that trains apart (sharded_apart.h): the gradient of its share of a batch, made whole among its workers, all copies of a shard together, then one sum of theirs alone, of the squares of it, shard by shard;
  * so all clip by the same bits. With that sum's result each knows that all have waited for the step's other sums, and for the sum of the step before: their memory is the next step's.
  */
 #include <math.h>
@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "collectives/sync/outer.h"
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
-enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUMS_OF_STEP };
+enum { SUM_SHARED, SUM_TABLE, SUM_SQUARES, SUM_COPIES };
+_Static_assert(SUM_COPIES + 2 == JOB_MESH_INNER_SUMS, "tags of a step");
 
 struct inner {
 	struct trainer *t;
@@ -22,9 +24,14 @@ static bool on_progress(void *arg)
 	return tr_progress(i->t->group);
 }
 
+uint32_t sharded_inner_tag(const struct sharded *s, uint64_t step)
+{
+	return TAG_INNER + job_mesh_inner_tags(sharded_copies(s), s->owners) * (uint32_t)step;
+}
+
 static uint32_t tag_of(const struct trainer *t, unsigned sum)
 {
-	return TAG_INNER + SUMS_OF_STEP * (uint32_t)t->sharded->apart->own.steps + sum;
+	return sharded_inner_tag(t->sharded, t->sharded->apart->own.steps) + sum;
 }
 
 static tr_status sum_and_wait(struct trainer *t, unsigned sum, const struct sharded_scope *scope,
@@ -44,17 +51,51 @@ static bool has_parts(const struct sharded *s)
 	return s->row_parts > 1;
 }
 
+/* And of three copies' sums the last bits would be others at each of the group (sharded_shared.c). */
+static bool sums_shared(const struct sharded *s)
+{
+	return has_parts(s) || (sharded_copies(s) > 2 && s->tp.count > 1);
+}
+
+/* Whether these sums stay apart from the gradients until the step is taken: there the copies' sums lie, which are others, and are not this worker's to change. */
+static bool keeps_shared(const struct sharded *s)
+{
+	return sums_shared(s) && sharded_copies(s) > 1;
+}
+
 static tr_status sum_shared(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
+	struct sharded_scope stage;
 	struct tr_op op = TR_OP_INIT;
-	if (!has_parts(s))
+	if (!sums_shared(s))
 		return TR_OK;
 	op.output = s->shared;
 	op.count = sharded_copy_shared(t, false);
-	tr_status status = sum_and_wait(t, SUM_SHARED, &s->tp, &op, error);
-	if (status == TR_OK)
-		(void)sharded_copy_shared(t, true);
+	if (!has_parts(s) && s->shard.rank != 0)
+		sharded_add_nothing(s->shared, op.count);
+	sharded_copies_stage(s, &stage);
+	return sum_and_wait(t, SUM_SHARED, &stage, &op, error);
+}
+
+/* Of the replica's copies, each of which has its own sequences: all but a table that stages have copies of, numbers [first, end) of which are left out. */
+static tr_status sum_copies(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	size_t first = t->layout.count, numbers = 0;
+	if (sharded_copies(s) < 2)
+		return TR_OK;
+	if (!sharded_has_copy(t, &first, &numbers))
+		first = t->layout.count;
+	const struct owners_range ranges[] = { { 0, first }, { first + numbers, t->layout.count } };
+	tr_status status = TR_OK;
+	for (unsigned i = 0; i < 2 && status == TR_OK; i++) {
+		struct tr_op op = TR_OP_INIT;
+		op.output = t->arrays.grads + ranges[i].first;
+		op.count = ranges[i].end - ranges[i].first;
+		if (op.count > 0)
+			status = sum_and_wait(t, SUM_COPIES + i, &s->copies, &op, error);
+	}
 	return status;
 }
 
@@ -66,8 +107,16 @@ static tr_status sum_table(struct trainer *t, struct tr_error *error)
 	if (!sharded_has_copy(t, &offset, &op.count))
 		return TR_OK;
 	op.output = t->arrays.grads + offset;
-	(void)sharded_ends(t, &ends);
+	sharded_copies_ends(t->sharded, &ends);
 	return sum_and_wait(t, SUM_TABLE, &ends, &op, error);
+}
+
+static double own_squares(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	bool apart = keeps_shared(s);
+	double shared = apart && s->shard.rank == 0 ? sharded_kept_squares(t) : 0;
+	return sharded_squares(t, !apart) + shared;
 }
 
 static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *error)
@@ -79,30 +128,48 @@ static tr_status sum_squares(struct trainer *t, double *norm, struct tr_error *e
 	struct tr_op op = TR_OP_INIT;
 	op.output = squares;
 	op.dtype = TR_F64;
-	op.count = ranks_shards(&s->shards.mesh);
+	/* Of the first copy; the others say that they have waited, and their loss. */
+	uint32_t members = ranks_members(&s->next), shards = ranks_shards(&s->shards.mesh);
+	bool copies = sharded_copies(s) > 1;
+	op.count = copies ? members + 1 : members;
 	replica.count = ranks_beside(&s->next, s->self, replica.members);
 	memset(squares, 0, op.count * sizeof(*squares));
-	squares[ranks_shard(&s->shards.mesh, s->rank)] = sharded_squares(t, true);
+	if (ranks_copy(&s->next, s->self) == 0)
+		squares[ranks_shard(&s->shards.mesh, s->rank)] = own_squares(t);
+	if (copies && sharded_speaks(t))
+		squares[members] = a->own.step_loss;
 	a->own.ready = true; /* from here on another worker may know the norm */
 	tr_status status = sum_and_wait(t, SUM_SQUARES, &replica, &op, error);
-	for (size_t k = 0; k < op.count && status == TR_OK; k++)
+	for (size_t k = 0; k < shards && status == TR_OK; k++)
 		sum += squares[k];
+	if (copies && status == TR_OK)
+		a->own.step_loss = squares[members];
 	*norm = sqrt(sum) / (double)(a->own.share * t->layout.config.context);
 	return status;
 }
 
-/* Of this step, and the sum of squares of the one before, if that was made in this try of the round. */
+/* Of this step, and the sum of squares of the one before and what was left of its exchange, if that was made in this try of the round. */
 static tr_status release(struct trainer *t, bool first, struct tr_error *error)
 {
-	size_t offset, numbers;
+	size_t offset = t->layout.count, numbers = 0;
 	tr_status status = TR_OK;
-	if (has_parts(t->sharded))
+	if (sums_shared(t->sharded))
 		status = tr_release(t->group, tag_of(t, SUM_SHARED), error);
-	if (status == TR_OK && sharded_has_copy(t, &offset, &numbers))
+	bool table = sharded_has_copy(t, &offset, &numbers);
+	if (status == TR_OK && table)
 		status = tr_release(t->group, tag_of(t, SUM_TABLE), error);
-	return status == TR_OK && !first
-	    ? tr_release(t->group, tag_of(t, SUM_SQUARES) - SUMS_OF_STEP, error)
-	    : status;
+	if (!table)
+		offset = t->layout.count;
+	bool copies = sharded_copies(t->sharded) > 1;
+	if (status == TR_OK && copies && offset > 0)
+		status = tr_release(t->group, tag_of(t, SUM_COPIES), error);
+	if (status == TR_OK && copies && offset + numbers < t->layout.count)
+		status = tr_release(t->group, tag_of(t, SUM_COPIES + 1), error);
+	if (status != TR_OK || first)
+		return status;
+	status = tr_release(t->group,
+	    sharded_inner_tag(t->sharded, t->sharded->apart->own.steps - 1) + SUM_SQUARES, error);
+	return status == TR_OK ? sharded_owners_release(t, error) : status;
 }
 
 static tr_status compute(struct trainer *t, struct tr_error *error)
@@ -111,17 +178,22 @@ static tr_status compute(struct trainer *t, struct tr_error *error)
 	struct apart_own *own = &s->apart->own;
 	struct inner i = { .t = t, .error = error };
 	struct model_hooks hooks = { on_progress, NULL, &i };
-	uint64_t first = own->claim.first + own->steps * own->share;
-	for (uint64_t k = 0; k < own->share; k++)
-		t->numbers[k] = claims_sample(t->account, first + k);
+	uint64_t place = own->claim.first + own->steps * own->share, first, last;
+	sharded_copy_samples(s, own->share, &first, &last);
+	for (uint64_t k = first; k < last; k++)
+		t->numbers[k - first] = claims_sample(t->account, place + k);
 	own->ready = false;
 	t->sums->loss = t->sums->loss_tokens = 0;
 	memset(t->arrays.grads, 0, t->layout.count * sizeof(float));
 	if (!(s->pipeline != NULL ? sharded_pipeline_gradient : trainer_gradient)(t,
-	        (size_t)own->share, &hooks))
+	        (size_t)(last - first), &hooks))
 		return sharded_stopped(t, error);
 	own->step_loss = t->sums->loss;
 	tr_status status = sum_shared(t, error);
+	if (status == TR_OK)
+		status = sum_copies(t, error);
+	if (status == TR_OK && sums_shared(s) && !keeps_shared(s))
+		(void)sharded_copy_shared(t, true);
 	return status == TR_OK ? sum_table(t, error) : status;
 }
 
@@ -136,14 +208,13 @@ static void tell_skipped(struct trainer *t, uint64_t step, bool skipped)
 		return;
 	(void)snprintf(event, sizeof(event), "step %llu was not applied by replica %u: %s",
 	    (unsigned long long)step, ranks_replica(&s->next, s->self), TRAINER_NOT_FINITE);
-	if (ranks_shard(&s->shards.mesh, s->rank) == 0)
+	if (ranks_number(&s->next, s->self) == 0)
 		trainer_report_event(t, event);
 }
 
 bool sharded_inner_sound(struct trainer *t, const float *work, size_t count)
 {
 	const struct sharded *s = t->sharded;
-	size_t bytes = t->layout.count * sizeof(float);
 	char event[256];
 	if (outer_sound(work, count))
 		return true;
@@ -152,8 +223,7 @@ bool sharded_inner_sound(struct trainer *t, const float *work, size_t count)
 	    "merge at step %llu, and goes on from the outer parameters",
 	    s->self, s->rank, (unsigned long long)(t->counters->step + s->apart->own.steps));
 	trainer_report_event(t, event);
-	memset(t->arrays.first, 0, bytes);
-	memset(t->arrays.second, 0, bytes);
+	sharded_clear_moments(t);
 	return false;
 }
 
@@ -167,16 +237,24 @@ void sharded_inner_take(struct trainer *t, double norm)
 	struct optim_settings settings = t->settings;
 	struct optim_by by = { &settings, scale, norm, t->counters->step + own->steps + 1,
 		m->age + 1 };
+	if (keeps_shared(t->sharded))
+		(void)sharded_copy_shared(t, true);
 	settings.lr *= own->lr_scale;
 	settings.min_lr *= own->lr_scale;
 	arrays.params = a->work;
-	optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, 0, t->layout.count);
+	struct owners_range owned[2];
+	unsigned ranges = sharded_owned(t, owned);
+	for (unsigned i = 0; i < ranges; i++)
+		optim_update_range(t->ops, t->pool, &t->layout, &arrays, &by, owned[i].first,
+		    owned[i].end);
+	own->lacks = sharded_owners_share(t->sharded);
 	m->lineage = sharded_apart_lineage(own, m->lineage, norm);
 	sharded_stream_count(t, (double)(own->share * t->layout.config.context), norm);
 	if (isfinite(norm))
 		m->age++;
 	tell_skipped(t, by.step, !isfinite(norm));
 	own->norm = norm;
+	own->newest_loss = own->step_loss;
 	own->loss += own->step_loss;
 	own->steps++;
 	own->ready = false;
@@ -200,6 +278,8 @@ tr_status sharded_inner_steps(struct trainer *t, struct tr_error *error)
 			status = release(t, first, error);
 		if (status == TR_OK)
 			sharded_inner_take(t, norm);
+		if (status == TR_OK && own->lacks)
+			status = sharded_owners_exchange(t, error);
 	}
 	if (status == TR_OK)
 		status = sharded_stream_take(t, error);

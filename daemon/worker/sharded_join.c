@@ -51,7 +51,7 @@ void sharded_next_ranks(struct trainer *t, const uint64_t *peers, size_t count)
 	s->kept_out = more && !begun && (was_kept_out || !pays(t, replicas));
 	s->tells_kept_out = s->kept_out && !was_kept_out;
 	s->declined = s->next.mesh;
-	s->declined.size[MESH_DP] = ranks_replicas(&s->next);
+	s->declined.size[MESH_DP] = ranks_replicas(&s->next) * (uint32_t)s->next.copies;
 	memset(&s->newcomers, 0, sizeof(s->newcomers));
 	if (!s->kept_out && (!more || !sharded_knows_newcomers(t)))
 		return;

@@ -43,21 +43,23 @@ void sharded_settle_lost(struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	struct apart_lost *lost = &s->apart->lost;
-	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
-	if (lost->now == NULL || lost->shard == shard)
+	uint32_t number = ranks_number(&s->next, s->self);
+	if (lost->now == NULL || lost->shard == number)
 		return;
 	memset(lost->now, 0, t->layout.count * sizeof(float));
-	lost->shard = shard;
+	lost->shard = number;
 }
 
-/* Numbers [first, end) of the shard. */
-static tr_status submit_range(struct trainer *t, unsigned which, size_t first, size_t end,
+/* Numbers [first, end) of the shard: of several copies this one's part, and then the others'. */
+static tr_status sum_range(struct trainer *t, unsigned which, size_t begin, size_t stop,
     struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
+	struct owners_range range = { begin, stop }, part = sharded_own_part(s, begin, stop);
+	size_t first = part.first, end = part.end;
 	struct tr_op op = TR_OP_INIT;
 	if (first == end)
-		return TR_OK;
+		return sharded_gather_parts(t, which, t->arrays.grads, range, error);
 	op.tag = TAG_MERGE + which;
 	op.output = t->arrays.grads + first;
 	op.count = end - first;
@@ -70,7 +72,10 @@ static tr_status submit_range(struct trainer *t, unsigned which, size_t first, s
 		op.beta = (float)s->apart->options.feedback;
 	}
 	tr_status status = tr_submit(t->group, &op, error);
-	return status == TR_OK ? tr_wait(t->group, op.tag, error) : status;
+	if (status == TR_OK)
+		status = tr_wait(t->group, op.tag, error);
+	return status == TR_OK ? sharded_gather_parts(t, which, t->arrays.grads, range, error)
+	                       : status;
 }
 
 /* All but a table that comes from the first stage. */
@@ -79,9 +84,8 @@ static tr_status sum_movements(struct trainer *t, struct tr_error *error)
 	size_t offset = t->layout.count, numbers = 0;
 	if (t->layout.depth.head && !sharded_has_copy(t, &offset, &numbers))
 		offset = t->layout.count;
-	tr_status status = submit_range(t, 0, 0, offset, error);
-	return status == TR_OK ? submit_range(t, 1, offset + numbers, t->layout.count, error)
-	                       : status;
+	tr_status status = sum_range(t, 0, 0, offset, error);
+	return status == TR_OK ? sum_range(t, 1, offset + numbers, t->layout.count, error) : status;
 }
 
 /* ---- and what is the same at several workers of a replica ---- */
@@ -106,13 +110,11 @@ static tr_status share_whole_tensors(struct trainer *t, struct tr_error *error)
 static tr_status release_movements(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
-	struct tr_op op = TR_OP_INIT;
-	op.tag = TAG_MERGE + 2;
-	op.collective = TR_BARRIER;
-	op.scope = (struct tr_scope){ s->dp.members, s->dp.count };
-	tr_status status = tr_submit(t->group, &op, error);
-	if (status == TR_OK)
-		status = tr_wait(t->group, op.tag, error);
+	bool copies = sharded_copies(s) > 1;
+	tr_status status = sharded_barrier(t, TAG_MERGE + 2, copies ? &s->copies : &s->dp, error);
+	if (status == TR_OK && copies)
+		return sharded_release_parts(t, 0, (struct owners_range){ 0, t->layout.count },
+		    error);
 	return status == TR_OK ? tr_release(t->group, TAG_MERGE, error) : status;
 }
 
@@ -183,7 +185,7 @@ static void say_costs(struct trainer *t, struct sync_costs_said *said)
 	struct sharded_apart *a = t->sharded->apart;
 	uint64_t sent = sent_across(t);
 	*said = a->said;
-	said->members = sharded_speaks(t) ? 1 : 0;
+	said->members = sharded_speaks_for_replica(t) ? 1 : 0;
 	said->sent_bytes = sent > a->sent_bytes ? (double)(sent - a->sent_bytes) : 0;
 	a->sent_now = sent; /* told, if this is committed */
 }
@@ -200,10 +202,10 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 		say_costs(t, &a->sums->costs); /* this merge's own are told with the next one */
 		status = merge_movements(t, error);
 	}
-	double spoken = sharded_speaks(t) ? tokens_of(t) : 0;
+	double spoken = sharded_speaks_for_replica(t) ? tokens_of(t) : 0;
 	if (!a->stream.on)
 		a->own.given = (struct apart_given){ weight_of(t), a->own.loss, spoken };
-	if (sharded_speaks(t)) {
+	if (sharded_speaks_for_replica(t)) {
 		a->sums->loss = a->own.given.loss;
 		a->sums->loss_tokens = a->own.given.tokens;
 		a->sums->tokens = spoken;
@@ -218,7 +220,9 @@ tr_status sharded_submit_merge(struct trainer *t, const struct tr_round *round,
 
 tr_status sharded_wait_merge(struct trainer *t, uint64_t *samples, struct tr_error *error)
 {
-	tr_status status = tr_wait(t->group, TAG_LOSS, error);
+	tr_status status = sharded_hand_on(t, error);
+	if (status == TR_OK)
+		status = tr_wait(t->group, TAG_LOSS, error);
 	if (status == TR_OK)
 		*samples = (uint64_t)llround(
 		    t->sharded->apart->sums->tokens / (double)t->layout.config.context);
@@ -264,10 +268,13 @@ static void note_samples(struct trainer *t, const struct tr_round *round)
 	const struct apart_part *part = sharded_apart_part(t);
 	if (part == NULL || !part->trains || !sharded_speaks(t))
 		return;
+	uint64_t first, last;
+	sharded_copy_samples(t->sharded, part->share, &first, &last);
 	for (uint64_t at = 0; at < part->claim.count; at += part->share) {
-		for (uint64_t i = 0; i < part->share; i++)
-			t->numbers[i] = claims_sample(t->account, part->claim.first + at + i);
-		trainer_account_note(t, round->round, (size_t)part->share);
+		for (uint64_t i = first; i < last; i++)
+			t->numbers[i - first] = claims_sample(t->account,
+			    part->claim.first + at + i);
+		trainer_account_note(t, round->round, (size_t)(last - first));
 	}
 }
 

@@ -89,6 +89,47 @@ static tr_status receive(struct trainer *t, size_t i, struct tr_error *error)
 	    : status;
 }
 
+/* Does this worker give what it gets itself: to another copy of its replica, when it is there (ranks_transfers)? */
+static bool hands_on(const struct sharded *s, const struct ranks_transfer *move)
+{
+	bool gets = false;
+	for (size_t i = 0; i < s->transfer_count && s->next.copies > 1; i++)
+		gets = gets ||
+		    (s->transfers[i].to == s->self && s->transfers[i].shard == move->shard);
+	return gets && move->from == s->self;
+}
+
+/* It has come by transfer `number`, whose memory is given to others now. */
+static tr_status hand_on(struct trainer *t, size_t number, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	unsigned which = sharded_arrays_moved(s);
+	bool released = false;
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
+		const struct ranks_transfer *move = &s->transfers[i];
+		if (!hands_on(s, move))
+			continue;
+		for (unsigned a = 0; a < SHARDED_ARRAYS_ALL && status == TR_OK && !released; a++)
+			if ((which >> a & 1) != 0)
+				status = tr_release(t->group, transfer_tag(number) + a, error);
+		released = true;
+		if (status == TR_OK)
+			status = submit(t, transfer_tag(i), TR_SEND, move->shard, which, &t->arrays,
+			    move->to, error);
+	}
+	return status;
+}
+
+tr_status sharded_hand_on(struct trainer *t, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	bool waits = false;
+	for (size_t i = 0; i < s->transfer_count && s->arriving > 0; i++)
+		waits = waits || hands_on(s, &s->transfers[i]);
+	return waits ? sharded_wait_arrival(t, error) : TR_OK;
+}
+
 static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -96,7 +137,7 @@ static tr_status submit_transfers(struct trainer *t, size_t *mine, struct tr_err
 	*mine = s->transfer_count;
 	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
 		const struct ranks_transfer *move = &s->transfers[i];
-		if (move->from == s->self)
+		if (move->from == s->self && !hands_on(s, move))
 			status = submit(t, transfer_tag(i), TR_SEND, move->shard,
 			    sharded_arrays_moved(s), &s->held, move->to, error);
 		if (move->to != s->self)
@@ -129,12 +170,29 @@ static uint32_t gather_tag(uint32_t shard)
 	return TAG_GATHER + SHARDED_ARRAYS_ALL * shard;
 }
 
-/* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. All of one replica (ranks_source). */
+/* Places of replicas that a checkpoint may be taken from, moments and all: of those that train apart what each has made together. */
+static uint64_t fitting(const struct sharded *s)
+{
+	/* With ZeRO-1 a piece may be of those who are gone. */
+	uint64_t fit = (s->apart != NULL && s->owners > 0
+	        ? ranks_stood
+	        : ranks_stood_shards)(&s->state->ranks, &s->next);
+	return s->apart != NULL ? fit & s->state->trained : fit;
+}
+
+/* Those that work, whose numbers were compared in this round: not a spare, which may hold some as well. By now each holds its rank's, also who got them in this round. All of one replica (ranks_source), any copy of it. */
 static uint32_t source_of(const struct sharded *s, uint32_t shard)
 {
-	uint64_t fit = ranks_stood(&s->state->ranks, &s->next);
-	uint32_t replica = ranks_source(&s->next, s->apart != NULL ? fit & s->state->trained : fit);
-	return ranks_worker_of(&s->next, shard, replica);
+	uint32_t replica = ranks_source(&s->next, fitting(s));
+	uint32_t stood = ranks_stood_with(&s->state->ranks, &s->next, replica, shard);
+	return stood != RANKS_NONE ? stood : ranks_worker_of(&s->next, shard, replica);
+}
+
+/* Since the newest merge each replica has lost somebody: moments of some of its workers would not fit those of others. */
+static bool is_mixed(const struct sharded *s)
+{
+	return fitting(s) == 0 && s->state->merged_steps > 0 && s->rank != RANKS_NONE &&
+	    ranks_replica(&s->next, s->self) == ranks_source(&s->next, 0);
 }
 
 bool sharded_writes(const struct trainer *t)
@@ -167,7 +225,7 @@ tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error)
 	uint32_t writer = source_of(s, 0);
 	tr_status status = TR_OK;
 	if (s->apart != NULL)
-		sharded_apart_settle_moments(t);
+		sharded_apart_settle_moments(t, is_mixed(s));
 	if (s->owners > 0)
 		status = stage_moments(t, writer, error);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {
@@ -225,5 +283,6 @@ tr_status sharded_wait_arrival(struct trainer *t, struct tr_error *error)
 	if (number == 0)
 		return TR_OK;
 	sharded_pause_for_tests(t, t->join_pause_ms);
-	return wait_for(t, transfer_tag(number - 1), sharded_arrays_moved(s), error);
+	tr_status status = wait_for(t, transfer_tag(number - 1), sharded_arrays_moved(s), error);
+	return status == TR_OK ? hand_on(t, number - 1, error) : status;
 }

@@ -35,7 +35,8 @@ tr_status sharded_plan_moments(struct trainer *t, struct tr_error *error)
 	size_t numbers[TR_GROUP_PEERS_MAX];
 	s->lost_moments = false;
 	owners_plan_clear(&s->moments);
-	if (s->owners == 0 || s->state->born == 0 || ranks_replicas(&s->next) == 0)
+	if (s->owners == 0 || s->apart != NULL || s->state->born == 0 ||
+	    ranks_replicas(&s->next) == 0)
 		return TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++)
 		numbers[k] = sharded_numbers(s, k);
@@ -193,6 +194,14 @@ static void copy_own(struct trainer *t)
 			    (held[i].end - held[i].first) * sizeof(float));
 }
 
+/* Where replicas train apart another one's moments are others. */
+static void hold_one_replicas(const struct sharded *s, uint32_t writer, struct ranks *held)
+{
+	for (uint32_t i = 0; i < held->count && s->apart != NULL; i++)
+		if (ranks_replica(&s->next, i) != ranks_replica(&s->next, writer))
+			held->peers[i].shard = RANKS_NONE;
+}
+
 tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -200,6 +209,7 @@ tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer, st
 	tr_status status = TR_OK;
 	owners_plan_clear(&s->gathered);
 	ranks_settle(&held, true); /* who got its part in this round gives that */
+	hold_one_replicas(s, writer, &held);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
 		status = add_whole(s, &s->gathered, &held, writer, k, error);
 	if (status == TR_OK && s->self == writer)
@@ -221,9 +231,14 @@ static void clear(const struct optim_arrays *arrays, size_t first, size_t end)
 		mesh_memory_clear(moments_of(arrays, which) + first, (end - first) * sizeof(float));
 }
 
+void sharded_clear_range(struct trainer *t, size_t first, size_t end)
+{
+	clear(&t->arrays, first, end);
+}
+
 void sharded_clear_moments(struct trainer *t)
 {
-	clear(&t->arrays, 0, t->layout.count);
+	sharded_clear_range(t, 0, t->layout.count);
 }
 
 void sharded_tidy_moments(struct trainer *t)
@@ -232,7 +247,7 @@ void sharded_tidy_moments(struct trainer *t)
 	struct ranks_peer mine = { .shard = RANKS_NONE };
 	struct owners_range held[2];
 	/* The next table is of another mesh than the arrays, which go with theirs. */
-	if (s->owners == 0 || s->kind == SHARDED_REMESH)
+	if (s->owners == 0 || s->apart != NULL || s->kind == SHARDED_REMESH)
 		return;
 	/* No table has what was read for training to begin with: it stays whole until it does, however many rounds wait for it. */
 	if (s->loaded != RANKS_NONE)

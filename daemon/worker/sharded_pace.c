@@ -58,7 +58,7 @@ void sharded_learn_pace(struct trainer *t)
 /* Workers that compute with such a table. */
 static uint32_t working(const struct ranks *ranks)
 {
-	return ranks_replicas(ranks) * ranks_shards(&ranks->mesh);
+	return ranks_replicas(ranks) * ranks_members(ranks);
 }
 
 bool sharded_pays(struct trainer *t, uint64_t next_ns, uint64_t ns_a_byte)

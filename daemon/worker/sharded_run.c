@@ -81,6 +81,10 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 	if (s->rank != RANKS_NONE && s->kind != SHARDED_REMESH) {
 		set_scope(s, MESH_TP, &s->tp);
 		set_scope(s, MESH_DP, &s->dp);
+		if (s->apart != NULL) {
+			s->dp.count = ranks_merges(&s->next, s->self, s->dp.members);
+			s->copies.count = ranks_copies(&s->next, s->self, s->copies.members);
+		}
 		sharded_exchange_begin(&s->exchange, &s->tp);
 		if (t->strict)
 			sharded_pairs_begin(s->strict);

@@ -125,6 +125,12 @@ tr_status sharded_shared_squares(struct trainer *t, double *sum, struct tr_error
 	return status;
 }
 
+double sharded_kept_squares(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return optim_squares(t->ops, t->pool, s->shared, numbers_of(s, &t->layout));
+}
+
 size_t sharded_copy_shared(struct trainer *t, bool back)
 {
 	copy(t, 0, t->layout.count, back);

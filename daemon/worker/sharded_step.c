@@ -100,7 +100,9 @@ static bool validate(struct trainer *t, const struct model_hooks *hooks)
 		part += takes && i < own;
 		parts += takes;
 	}
-	return sharded_waits_for_shards(s, own) || validate_part(t, part, parts, hooks);
+	uint32_t copies = sharded_copies(s);
+	return sharded_waits_for_shards(s, own) ||
+	    validate_part(t, part * copies + ranks_copy(&s->next, s->self), parts * copies, hooks);
 }
 
 tr_status sharded_submit_validation(struct trainer *t, const struct tr_round *round,

@@ -145,7 +145,9 @@ static float share_of(const struct sharded *s)
 	uint32_t replicas = ranks_replicas(&s->state->ranks);
 	if (s->apart->stream.share > 0)
 		return (float)s->apart->stream.share;
-	return 1 / (float)(replicas > 0 ? replicas : s->shards.mesh.size[MESH_DP]);
+	if (replicas == 0)
+		replicas = s->shards.mesh.size[MESH_DP] / sharded_copies(s);
+	return 1 / (float)replicas;
 }
 
 /* As run_ahead and start_ahead of collectives/sync/sync.c: this replica's newest movement in place of the one before it, which the others' result will bring. */

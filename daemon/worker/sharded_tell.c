@@ -21,16 +21,23 @@ __attribute__((format(printf, 2, 3))) static void add(struct words *w, const cha
 		w->used += (size_t)length < left ? (size_t)length : left;
 }
 
-const char *sharded_place(const struct mesh *mesh, uint32_t rank, char *text, size_t bytes)
+const char *sharded_place(const struct ranks *ranks, uint32_t rank, char *text, size_t bytes)
 {
+	const struct mesh *mesh = &ranks->mesh;
 	struct mesh_at at = mesh_at(mesh, rank);
+	uint32_t copies = (uint32_t)ranks->copies, replica = at.at[MESH_DP] / copies;
+	char copy[32] = "";
+	if (copies > 1)
+		(void)snprintf(copy, sizeof(copy), ", copy %u", at.at[MESH_DP] % copies);
 	if (mesh->size[MESH_PP] > 1 && mesh->size[MESH_TP] > 1)
-		(void)snprintf(text, bytes, "tp %u, pp %u of replica %u", at.at[MESH_TP],
-		    at.at[MESH_PP], at.at[MESH_DP]);
+		(void)snprintf(text, bytes, "tp %u, pp %u%s of replica %u", at.at[MESH_TP],
+		    at.at[MESH_PP], copy, replica);
 	else if (mesh->size[MESH_PP] > 1)
-		(void)snprintf(text, bytes, "pp %u of replica %u", at.at[MESH_PP], at.at[MESH_DP]);
+		(void)snprintf(text, bytes, "pp %u%s of replica %u", at.at[MESH_PP], copy, replica);
+	else if (mesh->size[MESH_TP] == 1 && copies > 1)
+		(void)snprintf(text, bytes, "%s of replica %u", copy + 2, replica);
 	else
-		(void)snprintf(text, bytes, "tp %u of replica %u", at.at[MESH_TP], at.at[MESH_DP]);
+		(void)snprintf(text, bytes, "tp %u%s of replica %u", at.at[MESH_TP], copy, replica);
 	return text;
 }
 
@@ -44,14 +51,14 @@ static void tell_losses(struct trainer *t, const struct ranks *before, const str
 		if (p->rank == RANKS_NONE || ranks_find(now, p->peer) != RANKS_NONE)
 			continue;
 		add(&w, "%speer %llu (%s)", lost++ > 0 ? ", " : "", (unsigned long long)p->peer,
-		    sharded_place(&before->mesh, p->rank, place, sizeof(place)));
+		    sharded_place(before, p->rank, place, sizeof(place)));
 	}
 	if (lost == 0)
 		return;
 	add(&w, " %s lost", lost == 1 ? "is" : "are");
 	if (mesh_equal(&before->mesh, &now->mesh) && replicas > 0 &&
 	    replicas < ranks_replicas(before))
-		add(&w, ": goes on with dp %u until %s", replicas,
+		add(&w, ": goes on with dp %u until %s", replicas * (uint32_t)now->copies,
 		    lost == 1 ? "a worker joins" : "workers join");
 	trainer_report_event(t, w.text);
 }
@@ -89,7 +96,7 @@ static void tell_arrival(struct trainer *t, const struct ranks *now, uint32_t in
 	    ranks_shard(&s->shards.mesh, p->rank), &shard);
 	unsigned arrays = (unsigned)__builtin_popcount(sharded_arrays_moved(s));
 	add(&w, "peer %llu takes rank %u (%s)", (unsigned long long)p->peer, p->rank,
-	    sharded_place(&now->mesh, p->rank, place, sizeof(place)));
+	    sharded_place(now, p->rank, place, sizeof(place)));
 	if (sharded_begins_to_work(t, index))
 		add_newcomer(&w, t, index);
 	for (size_t i = 0; i < s->transfer_count; i++)
@@ -180,8 +187,11 @@ static void add_mesh(struct words *w, const struct mesh *mesh, uint32_t replicas
 static void add_ranks(struct words *w, const struct ranks *now)
 {
 	uint32_t replicas = ranks_replicas(now),
-	         spares = now->count - replicas * ranks_shards(&now->mesh);
-	add_mesh(w, &now->mesh, replicas);
+	         spares = now->count - replicas * ranks_members(now);
+	add_mesh(w, &now->mesh, replicas * (uint32_t)now->copies);
+	if (now->copies > 1)
+		add(w, ", %u %s of %u copies", replicas, replicas == 1 ? "replica" : "replicas",
+		    (uint32_t)now->copies);
 	if (spares > 0)
 		add(w, ", %u %s", spares, spares == 1 ? "spare" : "spares");
 }
@@ -363,7 +373,7 @@ static void tell_waiting(struct trainer *t, const struct ranks *now)
 {
 	struct words w = { .used = 0 };
 	add(&w, "waits for workers: %u of the %u that one replica takes are there", now->count,
-	    ranks_shards(&now->mesh));
+	    ranks_members(now));
 	trainer_report_event(t, w.text);
 }
 

@@ -311,6 +311,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->mesh_waits = job_mesh_waits(spec->mesh) ||
 	    (spec->train != NULL && job_sync_is_rare(spec->train->sync));
 	t->balances = job_mesh_balances(spec);
+	t->copies = job_mesh_copies(spec->mesh);
 	t->zero_owners = spec->mesh != NULL ? spec->mesh->zero_owners : 0;
 	t->sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel;
 	if (spec->mesh != NULL && spec->mesh->workers < TR_GROUP_PEERS_MAX)

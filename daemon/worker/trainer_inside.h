@@ -19,6 +19,7 @@
 #include "daemon/worker/saver.h"
 #include "daemon/worker/sharded.h"
 #include "daemon/worker/sharded_apart.h"
+#include "daemon/worker/sharded_copies.h"
 #include "daemon/worker/speed.h"
 #include "daemon/worker/text.h"
 #include "daemon/worker/trainer.h"
@@ -32,12 +33,13 @@ enum trainer_tag {
 	TAG_TOLD,  /* what each says in every round */
 	TAG_PARTS, /* losses and squares, told part by part (train.strict) */
 	TAG_PARTS_VALIDATION,
-	TAG_WORK,            /* how long each replica computed */
-	TAG_STAGES,          /* the same of each stage, without waiting for others */
-	TAG_CHOICE,          /* which checkpoint all can use */
-	TAG_BACK,            /* what it says of the steps until then */
-	TAG_REPLAN,          /* what all measure, or what was planned anew */
-	TAG_MERGE = 1100,    /* three, of replicas that train apart: how far each got */
+	TAG_WORK,         /* how long each replica computed */
+	TAG_STAGES,       /* the same of each stage, without waiting for others */
+	TAG_CHOICE,       /* which checkpoint all can use */
+	TAG_BACK,         /* what it says of the steps until then */
+	TAG_REPLAN,       /* what all measure, or what was planned anew */
+	TAG_MERGE = 1100, /* three, of replicas that train apart: how far each got */
+	TAG_COPIES = 1200, /* the same where a replica is several copies: each one's part, of two ranges, and two barriers */
 	TAG_PARITY = 2000,   /* and those after it, as of the next ones */
 	TAG_SHARED = 2998,   /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,    /* a tied table's gradient */
@@ -50,7 +52,7 @@ enum trainer_tag {
 	TAG_MOMENTS = 1
 	    << 23, /* with ZeRO-1: two for each piece on its way to who owns it, or to who writes */
 	TAG_INNER = 1
-	    << 23, /* of jobs whose replicas train apart, which have no ZeRO-1: three for each step of the round */
+	    << 23, /* of jobs whose replicas train apart, in rounds with steps: some for each step of the round (job_mesh_inner_tags) */
 	TAG_UPDATED = (1 << 23) + (1 << 22), /* new parameters, by sender and receiver */
 	TAG_FORWARDED = (1 << 23) +
 	    (3 << 21),         /* four for each newcomer: gradients of a strict job */
@@ -99,6 +101,7 @@ struct trainer {
 	bool sequence_parallel;
 	bool strict;          /* the same bits on any mesh */
 	uint32_t zero_owners; /* mesh.zero_owners */
+	uint32_t copies;      /* mesh.copies; 0: 1 */
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */

@@ -1,4 +1,5 @@
 /* The `sync` section of a job whose replicas are several workers each, and train apart. */
+#include "daemon/plan/job_mesh.h"
 #include "tests/unit/good_job.h"
 
 /* Two replicas of two workers that share each layer. */
@@ -105,11 +106,73 @@ static void test_replicas_that_stream(void **state)
 	    "larger train.micro_sequences allows more");
 }
 
+/* Replicas of several copies. */
+static void test_replicas_of_copies(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_apart("mesh.nodes", "8");
+	set_good(spec, "mesh.copies", "2");
+	assert_int_equal(job_mesh_copies(spec->mesh), 2);
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.by_speed", "true");
+	set_good(spec, "sync.codec", "int2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	/* Of whole models, too. */
+	set_good(spec, "mesh.tp", "1");
+	assert_true(job_mesh_is_sharded(spec));
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "mesh.zero_owners", "2");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "mesh.zero_owners", "1");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "mesh.zero_owners", "3");
+	refused(spec, "mesh.zero_owners: found 3, allowed: 0, or 1 to 2, the copies of a replica");
+	/* Eight tags a step: of five sums, two pieces and a barrier. */
+	spec = good_apart("mesh.copies", "2");
+	set_good(spec, "mesh.zero_owners", "2");
+	set_good(spec, "mesh.tp", "1");
+	set_good(spec, "sync.inner_steps", "1000000");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
+	spec = good_apart("mesh.copies", "3");
+	refused(spec,
+	    "mesh.copies: found 3, allowed: a divisor of 2, the copies of the model that the "
+	    "mesh's workers are enough for");
+	spec = good_apart("mesh.copies", "2");
+	set_good(spec, "sync.overlap", "3");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	set_good(spec, "sync.overlap", "0");
+	set_good(spec, "sync.mode", "hdet");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
+	spec = good();
+	set_good(spec, "mesh.nodes", "1");
+	set_good(spec, "sync.on_loss", "replay");
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "mesh.auto", "true");
+	set_good(spec, "mesh.copies", "2");
+	refused(spec,
+	    "mesh.copies: found 2, allowed: 1, since mesh.auto plans whole models for this "
+	    "sync.mode");
+	spec = good_apart("mesh.copies", "2");
+	set_good(spec, "sync.mode", "ddp");
+	refused(spec,
+	    "mesh.copies: found 2, allowed: 1, since sync.mode is ddp: gradients are summed over "
+	    "all copies of the model anyway");
+	spec = good_apart("mesh.copies", "2");
+	set_good(spec, "train.batch_tokens", "64");
+	set_good(spec, "model.context", "64");
+	refused(spec,
+	    "train.batch_tokens: found 1 sequences, allowed: at least one for each of the mesh's 2 "
+	    "copies of the model, since they train apart (sync.mode)");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_replicas_apart),
 		cmocka_unit_test(test_replicas_that_stream),
+		cmocka_unit_test(test_replicas_of_copies),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -222,21 +222,50 @@ static void replicas_are_doubled(void **state)
 
 /* ---- random histories ---- */
 
-static bool whole_before(const struct ranks *now, const struct ranks *next, uint32_t dp)
+static uint32_t place_of(const struct ranks *r, uint32_t rank)
+{
+	return mesh_at(&r->mesh, rank).at[MESH_DP] / (uint32_t)r->copies;
+}
+
+static bool whole_before(const struct ranks *now, const struct ranks *next, uint32_t place)
 {
 	uint32_t members = 0;
 	for (uint32_t i = 0; i < now->count; i++)
 		members += now->peers[i].rank != RANKS_NONE &&
-		    mesh_at(&now->mesh, now->peers[i].rank).at[MESH_DP] == dp &&
+		    place_of(now, now->peers[i].rank) == place &&
 		    ranks_find(next, now->peers[i].peer) != RANKS_NONE;
-	return members == ranks_shards(&now->mesh);
+	return members == ranks_members(now);
+}
+
+/* Copies of a shard in its replica, and who merges with it: each is in one of both alone but itself, and their numbers are as they stand. */
+static void check_copies(const struct ranks *r, uint32_t i)
+{
+	uint32_t copies[256], merges[256], all[256], copy = ranks_copy(r, i);
+	uint32_t count = ranks_copies(r, i, copies), others = ranks_merges(r, i, merges);
+	assert_int_equal(count, r->copies);
+	assert_int_equal(others, ranks_replicas(r));
+	assert_int_equal(ranks_along(r, MESH_DP, i, all), count * others);
+	for (uint32_t k = 0; k < count; k++) {
+		assert_int_equal(ranks_replica(r, copies[k]), ranks_replica(r, i));
+		assert_true(copies[k] == i || ranks_copy(r, copies[k]) != copy);
+	}
+	for (uint32_t k = 0; k < others; k++) {
+		assert_int_equal(ranks_copy(r, merges[k]), copy);
+		assert_true(merges[k] == i || ranks_replica(r, merges[k]) != ranks_replica(r, i));
+	}
+	uint32_t number = ranks_number(r, i), shard = ranks_shard(&r->mesh, r->peers[i].rank);
+	assert_int_equal(number, copy * ranks_shards(&r->mesh) + shard);
+	assert_int_equal(ranks_member(r, ranks_replica(r, i), number), i);
+	if (copy == 0)
+		assert_int_equal(ranks_worker_of(r, shard, ranks_replica(r, i)), i);
 }
 
 static void check_table(const struct ranks *now, const struct ranks *next)
 {
 	const struct mesh *mesh = &next->mesh;
-	uint32_t size = ranks_shards(mesh), enough = next->count / size, taken[256] = { 0 };
-	uint32_t replicas = enough < mesh->size[MESH_DP] ? enough : mesh->size[MESH_DP], ranked = 0;
+	uint32_t size = ranks_members(next), enough = next->count / size, taken[256] = { 0 };
+	uint32_t most = mesh->size[MESH_DP] / (uint32_t)next->copies, ranked = 0;
+	uint32_t replicas = enough < most ? enough : most;
 	for (uint32_t i = 0; i < next->count; i++) {
 		uint32_t rank = next->peers[i].rank;
 		if (rank == RANKS_NONE)
@@ -253,7 +282,7 @@ static void check_table(const struct ranks *now, const struct ranks *next)
 		if (next->peers[i].rank == RANKS_NONE)
 			continue;
 		assert_int_equal(ranks_beside(next, i, members), size);
-		assert_int_equal(ranks_along(next, MESH_DP, i, members), replicas);
+		check_copies(next, i);
 		assert_true(ranks_replica(next, i) < replicas);
 		uint32_t stage = mesh_at(mesh, next->peers[i].rank).at[MESH_PP];
 		for (uint32_t other = 0; other < mesh->size[MESH_PP]; other++) {
@@ -268,9 +297,33 @@ static void check_table(const struct ranks *now, const struct ranks *next)
 		uint32_t rank = now->peers[i].rank, at = ranks_find(next, now->peers[i].peer);
 		if (rank == RANKS_NONE || at == RANKS_NONE)
 			continue;
-		if (whole_before(now, next, mesh_at(mesh, rank).at[MESH_DP]))
+		if (whole_before(now, next, place_of(now, rank)))
 			assert_int_equal(next->peers[at].rank, rank);
 	}
+}
+
+static bool is_near(const struct ranks *r, uint32_t holder, uint32_t to)
+{
+	return r->peers[holder].rank != RANKS_NONE &&
+	    ranks_replica(r, holder) == ranks_replica(r, to);
+}
+
+/* Who gets its shard, and has a holder of it in its own replica, gets it there. */
+static void check_near(const struct ranks *r, const struct ranks_transfer *move)
+{
+	for (uint32_t i = 0; i < r->count; i++)
+		if (r->peers[i].shard == move->shard && is_near(r, i, move->to))
+			assert_true(is_near(r, move->from, move->to));
+}
+
+/* No shard comes to a replica twice. */
+static void check_once(const struct ranks *r, const struct ranks_transfer *moves, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		for (size_t k = 0; k < i; k++)
+			if (moves[i].shard == moves[k].shard && is_near(r, moves[i].to, moves[k].to))
+				assert_true(is_near(r, moves[i].from, moves[i].to) ||
+				    is_near(r, moves[k].from, moves[k].to));
 }
 
 static uint32_t check_transfers(const struct ranks *next)
@@ -279,12 +332,16 @@ static uint32_t check_transfers(const struct ranks *next)
 	uint32_t lost, gets[256] = { 0 }, sends[256] = { 0 };
 	size_t count = ranks_transfers(next, moves, &lost);
 	for (size_t i = 0; i < count; i++) {
-		assert_int_equal(next->peers[moves[i].from].shard, moves[i].shard);
+		if (next->peers[moves[i].from].shard != moves[i].shard) /* which gets it before */
+			assert_true(next->copies > 1 && ranks_gets(moves, i, moves[i].from) &&
+			    is_near(next, moves[i].from, moves[i].to));
 		assert_int_equal(ranks_shard(&next->mesh, next->peers[moves[i].to].rank),
 		    moves[i].shard);
+		check_near(next, &moves[i]);
 		gets[moves[i].to]++;
 		sends[moves[i].from]++;
 	}
+	check_once(next, moves, count);
 	for (uint32_t i = 0; i < next->count; i++) {
 		const struct ranks_peer *p = &next->peers[i];
 		uint32_t shard = p->rank != RANKS_NONE ? ranks_shard(&next->mesh, p->rank)
@@ -294,7 +351,7 @@ static uint32_t check_transfers(const struct ranks *next)
 		assert_int_equal(gets[i], needs && held);
 		assert_true(!needs || held || lost <= shard);
 		/* Holders of the same shard send evenly. */
-		for (uint32_t k = 0; k < next->count; k++)
+		for (uint32_t k = 0; k < next->count && next->copies == 1; k++)
 			assert_true(p->shard == RANKS_NONE || next->peers[k].shard != p->shard ||
 			    sends[i] <= sends[k] + 1);
 	}
@@ -302,18 +359,21 @@ static uint32_t check_transfers(const struct ranks *next)
 	return lost;
 }
 
-/* Kills and joins; in one round of four the round is begun again with fewer. */
-static void random_history(uint64_t seed)
+/* Kills and joins; in one round of four the round is begun again with fewer. Replicas of so many copies each. */
+static void random_history(uint64_t seed, uint32_t copies)
 {
 	struct rng_key key = rng_key(seed, 0, 0);
-	uint64_t draws = 0, peers[96], next_id = 1;
+	uint64_t draws = 0, peers[192], next_id = 1;
 	size_t count = 0;
 	uint32_t sizes[MESH_AXES];
 	for (int axis = 0; axis < MESH_AXES; axis++)
 		sizes[axis] = 1 + (uint32_t)rng_below(key, 0, draws++, 4);
-	const struct mesh mesh = mesh_of(sizes[MESH_DP], sizes[MESH_PP], sizes[MESH_TP]);
+	const struct mesh mesh = mesh_of((copies > 1 ? 1 + sizes[MESH_DP] / 2 : sizes[MESH_DP]) *
+	        copies,
+	    sizes[MESH_PP], sizes[MESH_TP]);
 	struct ranks now, next, again;
 	ranks_init(&mesh, &now);
+	now.copies = copies;
 	for (uint32_t i = 0; i < mesh_workers(&mesh); i++)
 		peers[count++] = next_id++;
 	for (unsigned round = 0; round < 40; round++) {
@@ -322,7 +382,7 @@ static void random_history(uint64_t seed)
 			size_t dead = (size_t)rng_below(key, 0, draws++, count);
 			memmove(peers + dead, peers + dead + 1, (--count - dead) * sizeof(*peers));
 		}
-		for (uint64_t joins = rng_below(key, 0, draws++, 3); joins > 0 && count < 90;
+		for (uint64_t joins = rng_below(key, 0, draws++, 3); joins > 0 && count < 150;
 		     joins--)
 			peers[count++] = next_id += 1 + rng_below(key, 0, draws++, 3);
 		ranks_next(&now, peers, count, &next);
@@ -337,6 +397,59 @@ static void random_history(uint64_t seed)
 		else
 			ranks_settle(&next, ranks_replicas(&next) > 0);
 		now = next;
+	}
+}
+
+/* Two replicas of two copies x tp 2, dp 4: a replica that lost a worker is whole again at once with a spare, which gets its shard from the other copy beside it; without one the
+ * whole replica is not there, and what of it comes back comes from the other one. */
+static void replicas_of_several_copies(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(4, 1, 2);
+	const uint64_t first[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 },
+	               spare[] = { 1, 2, 3, 4, 5, 6, 8, 9 }, fewer[] = { 1, 2, 3, 5, 6, 8, 9 },
+	               again[] = { 1, 2, 3, 5, 6, 8, 9, 11 };
+	struct ranks r, next;
+	struct ranks_transfer moves[8];
+	uint32_t lost, members[8];
+	ranks_init(&mesh, &r);
+	r.copies = 2;
+	step(&r, first, 9);
+	assert_int_equal(ranks_replicas(&r), 2);
+	assert_int_equal(ranks_members(&r), 4);
+	/* Rank 6: dp 3, tp 0: copy 1 of replica 1. */
+	assert_true(ranks_replica(&r, 6) == 1 && ranks_copy(&r, 6) == 1);
+	assert_int_equal(ranks_copies(&r, 6, members), 2);
+	assert_true(members[0] == 4 && members[1] == 6);
+	assert_int_equal(ranks_merges(&r, 6, members), 2);
+	assert_true(members[0] == 2 && members[1] == 6);
+	assert_int_equal(ranks_beside(&r, 6, members), 4);
+	assert_true(members[0] == 4 && members[3] == 7);
+	assert_int_equal(ranks_stood(&r, &r), 3);
+	/* 7 is lost, and 9 was a spare: from 5, though 1 and 3 have sent as little. */
+	ranks_next(&r, spare, 8, &next);
+	assert_int_equal(ranks_replicas(&next), 2);
+	assert_int_equal(rank_of(&next, 9), 6);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 1);
+	assert_true(next.peers[moves[0].from].peer == 5 && next.peers[moves[0].to].peer == 9);
+	assert_int_equal(ranks_stood(&r, &next), 1);
+	ranks_settle(&next, true);
+	r = next;
+	/* 4 is lost: of the first replica three are spares. */
+	step(&r, fewer, 7);
+	assert_int_equal(ranks_replicas(&r), 1);
+	assert_true(rank_of(&r, 1) == RANKS_NONE && rank_of(&r, 5) == 4);
+	assert_int_equal(ranks_replica(&r, ranks_find(&r, 5)), 0);
+	assert_int_equal(ranks_member(&r, 0, 3), ranks_find(&r, 8));
+	assert_int_equal(ranks_member(&r, 1, 0), RANKS_NONE);
+	ranks_next(&r, again, 8, &next);
+	assert_int_equal(ranks_replicas(&next), 2);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 4);
+	assert_int_equal(lost, RANKS_NONE);
+	/* Each of its two shards comes once, and is handed on: 1 and 2 get theirs, 3 and 11 get 1's and 2's. */
+	for (unsigned i = 0; i < 4; i++) {
+		uint64_t from = next.peers[moves[i].from].peer, to = next.peers[moves[i].to].peer;
+		assert_true(to == 3 || to == 11 ? from < 3 : from > 3 && to < 3);
 	}
 }
 
@@ -376,7 +489,7 @@ static void random_histories(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 1; seed <= 1500; seed++)
-		random_history(seed);
+		random_history(seed, seed > 1000 ? 2 + (uint32_t)(seed % 3) : 1);
 }
 
 int main(void)
@@ -390,6 +503,7 @@ int main(void)
 		cmocka_unit_test(too_few),
 		cmocka_unit_test(donors_share),
 		cmocka_unit_test(replicas_are_doubled),
+		cmocka_unit_test(replicas_of_several_copies),
 		cmocka_unit_test(checkpoints_are_taken_from_one_replica),
 		cmocka_unit_test(random_histories),
 	};

@@ -221,7 +221,7 @@ static void take_step(struct tr_group *g, struct walk *w, uint64_t step, uint64_
 }
 
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
-    size_t count)
+    size_t first, size_t end)
 {
 	struct trainer *t = g->trainer;
 	const struct apart_own *own = &t->sharded->apart->own;
@@ -242,11 +242,12 @@ void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const s
 	if (squares != at->squares)
 		sim_violation(g->sim, "S2: n%u, step %lu: the gradient's squares are %g, not %g",
 		    g->number, (unsigned long)by->step, squares, at->squares);
-	reference_check_state(g, by->step - 1, arrays, at);
+	reference_check_state(g, by->step - 1, arrays, at, first, end);
 	if (own->steps == w->taken)
 		take_step(g, w, by->step, sharded_apart_lineage(own, m->lineage, by->norm),
 		    by->norm);
-	model_update(arrays->params, arrays->first, arrays->second, arrays->grads, count, by->step);
+	model_update(arrays->params + first, arrays->first + first, arrays->second + first,
+	    arrays->grads + first, end - first, by->step);
 	model_changed(t->model);
 }
 
@@ -407,7 +408,7 @@ static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 	struct trainer *t = g->trainer;
 	const struct sharded *s = t->sharded;
 	const struct apart_lost *lost = &s->apart->lost;
-	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
+	uint32_t shard = ranks_number(&s->next, s->self);
 	size_t offset = 0, numbers = 0;
 	if (lost->now == NULL)
 		return;
@@ -418,9 +419,14 @@ static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 	if (s->dp.count > 1)
 		g->lost.merges++;
 	if (!t->layout.depth.head || !sharded_has_copy(t, &offset, &numbers))
-		numbers = 0;
+		offset = t->layout.count;
+	/* Of several copies each has what its part lost. */
+	struct owners_range own[] = { sharded_own_part(s, 0, offset),
+		sharded_own_part(s, offset + numbers, t->layout.count) };
 	for (size_t i = 0; i < t->layout.count && s->dp.count > 1; i++)
-		if ((i < offset || i >= offset + numbers) && lost->now[i] != (float)g->lost.merges) {
+		if (((i >= own[0].first && i < own[0].end) ||
+		        (i >= own[1].first && i < own[1].end)) &&
+		    lost->now[i] != (float)g->lost.merges) {
 			sim_violation(g->sim,
 			    "S2: n%u: what coding lost of number %zu is of %g merges, not %lu",
 			    g->number, i, lost->now[i], (unsigned long)g->lost.merges);

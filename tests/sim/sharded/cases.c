@@ -59,6 +59,19 @@ static const uint32_t apart_meshes[][MESH_AXES] = {
 	{ 2, 3, 1 },
 };
 #define APART_MESHES (sizeof(apart_meshes) / sizeof(apart_meshes[0]))
+/* The same, each of several copies. */
+static const struct {
+	uint32_t mesh[MESH_AXES], copies;
+} copied_meshes[] = {
+	{ { 4, 1, 1 }, 2 },
+	{ { 4, 1, 2 }, 2 },
+	{ { 4, 2, 1 }, 2 },
+	{ { 6, 1, 1 }, 3 }, /* of two samples: one copy has none */
+	{ { 6, 1, 1 }, 2 },
+	{ { 3, 1, 2 }, 3 }, /* one replica alone */
+	{ { 2, 2, 1 }, 2 },
+};
+#define COPIED_MESHES (sizeof(copied_meshes) / sizeof(copied_meshes[0]))
 /* With GPipe's list and with chunks. */
 static const uint32_t schedule_meshes[][MESH_AXES] = {
 	{ 1, 2, 1 },
@@ -170,6 +183,38 @@ static void make_streams(struct play_case *what, uint64_t seed)
 	}
 }
 
+static void set_copied_mesh(struct play_case *what, size_t number)
+{
+	set_mesh(what, copied_meshes[number].mesh, 0);
+	what->copies = copied_meshes[number].copies;
+}
+
+/* Any worker may be a victim. */
+static void make_copies(struct play_case *what, uint64_t seed)
+{
+	make_apart(what);
+	set_copied_mesh(what, seed / 3 % COPIED_MESHES);
+	/* Who comes is a process more. */
+	unsigned room = SIM_NODES_MAX - mesh_workers(&what->mesh) - what->spares;
+	if (what->fault_count > room)
+		what->fault_count = room;
+	bool streams = seed >= CASE_COPIES_STREAM_SEEDS;
+	what->timed = !streams && seed % 3 == 2;
+	what->by_speed = !streams && seed % 3 == 1;
+	what->rates = !streams && seed >= CASE_COPIES_RATES_SEEDS;
+	if (streams)
+		make_streams(what, seed);
+	if (seed / 21 % 2 == 1) /* ZeRO-1 over the copies, in every second turn of meshes */
+		what->owners = what->copies > 2 ? 2 : 1;
+	for (unsigned i = 0; i < what->fault_count; i++) {
+		struct play_fault *fault = &what->faults[i];
+		fault->victim = (fault->victim + (unsigned)(seed / 7)) %
+		    (mesh_workers(&what->mesh) + what->spares + i);
+		if (fault->kind == PLAY_MEMBERD_RESTART && fault->step == 0) /* as of streams */
+			fault->step = PLAY_INNER_STEPS;
+	}
+}
+
 /* Faults in the middle of changes, which there are several of, and in steps beside searches. */
 static void make_replanned(struct play_case *what)
 {
@@ -250,6 +295,10 @@ static void case_of(uint64_t seed, struct play_case *what)
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
 	what->damages = rng_below(key, 2, 0, 3) == 0;
 	what->newcomer_parts = 1 + seed % 4;
+	if (seed >= CASE_COPIES_SEEDS) {
+		make_copies(what, seed);
+		return;
+	}
 	if (seed >= CASE_JOIN_SEEDS) {
 		make_joins(what, seed);
 		return;
@@ -284,7 +333,7 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	static const uint64_t kinds_of[] = { 0, CASE_UNEVEN_SEEDS, CASE_APART_SEEDS,
 		CASE_STREAM_SEEDS, CASE_JOIN_SEEDS };
-	if (seed < CASE_SCHEDULE_SEEDS) {
+	if (seed < CASE_SCHEDULE_SEEDS || seed >= CASE_COPIES_SEEDS) {
 		case_of(seed, what);
 		return;
 	}
@@ -305,6 +354,9 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	char owners[32] = "";
 	if (what->owners > 0)
 		(void)snprintf(owners, sizeof(owners), ", %u owners", what->owners);
+	if (what->copies > 1)
+		(void)snprintf(owners, sizeof(owners), ", %u copies%s", what->copies,
+		    what->owners > 0 ? ", owners" : "");
 	size_t used = (size_t)snprintf(text, bytes,
 	    "dp %u x pp %u x tp %u%s%s%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
 	    what->mesh.size[MESH_TP],
@@ -460,6 +512,21 @@ void cases_all(struct sim *sim, struct play *play, uint64_t every,
 			.apart = true };
 		calm.faults[0].step = PLAY_INNER_STEPS;
 		set_mesh(&calm, apart_meshes[mesh], 0);
+		walk_step(&walk, &calm);
+		calm.stream = (enum play_stream)(1 + mesh % (PLAY_STREAM_KINDS - 1));
+		calm.steps = 4 * PLAY_INNER_STEPS;
+		calm.faults[0].step = case_stream_steps[calm.stream][1];
+		walk_step(&walk, &calm);
+	}
+	for (size_t mesh = 0; mesh < COPIED_MESHES; mesh++) {
+		struct play_case calm = { .steps = 3 * PLAY_INNER_STEPS,
+			.preset = MODEL_GPT2,
+			.apart = true };
+		calm.faults[0].step = PLAY_INNER_STEPS;
+		set_copied_mesh(&calm, mesh);
+		calm.owners = mesh % 2;
+		if (calm.mesh.size[MESH_DP] == calm.copies)
+			continue;
 		walk_step(&walk, &calm);
 		calm.stream = (enum play_stream)(1 + mesh % (PLAY_STREAM_KINDS - 1));
 		calm.steps = 4 * PLAY_INNER_STEPS;

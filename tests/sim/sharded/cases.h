@@ -24,6 +24,10 @@
 #define CASE_SCHEDULE_SEEDS 5000000u
 /* From these on strict jobs have ZeRO-1: of the first kind of seeds and joins in turn. */
 #define CASE_STRICT_ZERO_SEEDS 5500000u
+/* From these on replicas that train apart are several copies of the mesh: a third of them by steps, by speed and by time, from the second number on with rates of their own, from the third on with merges that they train on through. */
+#define CASE_COPIES_SEEDS        6000000u
+#define CASE_COPIES_RATES_SEEDS  6500000u
+#define CASE_COPIES_STREAM_SEEDS 6750000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);

@@ -409,13 +409,26 @@ tr_status tr_allreduce(tr_group *g, uint32_t tag, void *data, size_t count, enum
 	return tr_submit(g, &op, error);
 }
 
+/* Of a merge: its own part, or a barrier. */
+static bool has_part(const struct tr_group *g, uint32_t tag)
+{
+	const struct sharded *s = g->trainer->sharded;
+	return tag >= TAG_COPIES + 2 * TR_GROUP_PEERS_MAX || s->rank == RANKS_NONE ||
+	    (tag - TAG_COPIES) % TR_GROUP_PEERS_MAX == ranks_copy(&s->next, s->self);
+}
+
 static void plant_waited(struct tr_group *g, uint32_t tag)
 {
 	bool shard = tag >= TAG_SHARD && tag < TAG_GATHER;
 	bool moment = tag >= TAG_MOMENTS && tag < TAG_UPDATED;
 	bool piece = tag >= TAG_NEWCOMER && tag < TAG_TENSOR;
+	/* The first wait for a gradient's sum, which is the fourth of a step's five ops; a part that comes, not one that it sends. */
+	bool copy = tag == TAG_INNER + 3 && g->number == 1;
+	bool part = tag >= TAG_COPIES && tag < TAG_PARITY && g->number == 1 && !has_part(g, tag);
 	if ((g->play->what.plant != PLAY_PLANT_SHARD || !shard) &&
 	    (g->play->what.plant != PLAY_PLANT_PIECE || !piece) &&
+	    (g->play->what.plant != PLAY_PLANT_COPY || !copy) &&
+	    (g->play->what.plant != PLAY_PLANT_PART || !part) &&
 	    (g->play->what.plant != PLAY_PLANT_MOMENT || !moment))
 		return;
 	for (size_t i = 0; i < g->op_count; i++)

@@ -9,7 +9,8 @@
 const char *const play_fault_names[PLAY_FAULT_KINDS] = { "kill", "power-loss", "pause",
 	"short-pause", "cut", "cut-from-peers", "memberd-restart" };
 const char *const play_plant_names[PLAY_PLANT_COUNT] = { "none", "twice", "early", "shard", "apply",
-	"table", "silent", "forget", "moment", "new", "damage", "piece", "adds", "met" };
+	"table", "silent", "forget", "moment", "new", "damage", "piece", "adds", "met", "copy",
+	"part" };
 
 #define LONG_US   (3 * SECOND)
 #define SHORT_US  (300 * MS)

@@ -72,6 +72,8 @@ enum play_plant {
 	PLAY_PLANT_PIECE,  /* a number that comes to a newcomer is another one: S2 */
 	PLAY_PLANT_ADDS,   /* a newcomer adds something to the others' sums: S2 */
 	PLAY_PLANT_MET,    /* who was a newcomer holds another number when it begins to work: S2 */
+	PLAY_PLANT_COPY, /* a copy of a replica has another sum of its gradients than the others: S2 */
+	PLAY_PLANT_PART, /* a number of the part that another copy has merged is another one: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
@@ -111,6 +113,7 @@ struct play_case {
 	enum model_preset preset;
 	bool untied;
 	bool apart;              /* replicas train apart: apart.c */
+	uint32_t copies;         /* of the mesh, that make up one of them; 0: one */
 	bool by_speed;           /* and not all for as many steps */
 	bool timed;              /* the same, by time */
 	enum play_stream stream; /* and train on while a fragment is merged: stream.c */
@@ -307,9 +310,9 @@ void reference_check_moments(struct tr_group *g, uint64_t step, const struct opt
 void reference_check_gradients(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
     size_t first, size_t end);
 
-/* A worker's shard beside the whole arrays of `state`, gradients included; and outer parameters and momentum. */
+/* A worker's shard beside the whole arrays of `state`, gradients included, numbers [first, end) of its moments; and outer parameters and momentum. */
 void reference_check_state(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
-    const struct play_state *state);
+    const struct play_state *state, size_t first, size_t end);
 void reference_check_array(struct tr_group *g, const char *what, uint64_t step, const float *ours,
     const float *whole);
 void reference_check_outer(struct tr_group *g, uint64_t step, const float *params,
@@ -320,7 +323,7 @@ void apart_create(struct play *play);
 void apart_finish(struct play *play);
 /* A step of a replica. */
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
-    size_t count);
+    size_t first, size_t end);
 void apart_save(struct tr_group *g, uint64_t step); /* what g->parts has */
 /* In place of what a codec would lose of an op's input: one more than before. The sums stay whole numbers. */
 void apart_lose(const struct tr_op *op);

@@ -132,13 +132,15 @@ void reference_check_moments(struct tr_group *g, uint64_t step, const struct opt
 }
 
 void reference_check_state(struct tr_group *g, uint64_t step, const struct optim_arrays *arrays,
-    const struct play_state *state)
+    const struct play_state *state, size_t first, size_t end)
 {
-	size_t end = g->trainer->layout.count;
-	compare(g, "parameters", step, arrays->params, state->params, false, 0, end);
-	compare(g, "first moments", step, arrays->first, state->first, false, 0, end);
-	compare(g, "second moments", step, arrays->second, state->second, false, 0, end);
-	compare(g, "gradients of the step", step, arrays->grads, state->grads, true, 0, end);
+	size_t all = g->trainer->layout.count;
+	/* Behind the first of two ranges: that one's are new. */
+	size_t from = first > 0 && g->trainer->sharded->owners > 0 ? first : 0;
+	compare(g, "parameters", step, arrays->params, state->params, false, from, all);
+	compare(g, "first moments", step, arrays->first, state->first, false, first, end);
+	compare(g, "second moments", step, arrays->second, state->second, false, first, end);
+	compare(g, "gradients of the step", step, arrays->grads, state->grads, true, 0, all);
 }
 
 void reference_check_array(struct tr_group *g, const char *what, uint64_t step, const float *ours,

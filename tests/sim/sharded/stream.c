@@ -174,6 +174,11 @@ static struct stream_work copy_of(const struct play *play, const struct stream_w
 
 /* ---- steps ---- */
 
+static uint32_t copies_of(const struct play *play)
+{
+	return play->what.copies > 1 ? play->what.copies : 1;
+}
+
 /* What is merged of the steps that were taken, if they are those. */
 static void take(struct tr_group *g, struct walk *w)
 {
@@ -188,9 +193,9 @@ static void take(struct tr_group *g, struct walk *w)
 	if (w->taken != slot.take)
 		return;
 	uint32_t replicas = ranks_replicas(&g->trainer->sharded->state->ranks);
-	float share = own->share > 0 ? (float)own->share
-	    : replicas > 0           ? 1 / (float)replicas
-	                             : 1 / (float)play->what.mesh.size[MESH_DP];
+	if (replicas == 0)
+		replicas = play->what.mesh.size[MESH_DP] / copies_of(play);
+	float share = own->share > 0 ? (float)own->share : 1 / (float)replicas;
 	own->gave = outer_weight(TR_SYNC_WEIGHTS_ROOT, own->tokens[slot.fragment],
 	    own->steps[slot.fragment]);
 	own->tokens[slot.fragment] = own->steps[slot.fragment] = 0;
@@ -420,12 +425,34 @@ bool stream_outer_step(float *theta, float *v, const float *d, float scale, size
 
 /* ---- committed ---- */
 
+/* Of a fragment's numbers those that this worker merges itself, before a copied table and behind it. */
+static void own_parts(const struct trainer *t, unsigned fragment, struct owners_range own[2])
+{
+	struct stream_piece p = { 0 };
+	size_t first = 0, end = 0;
+	bool copied = false;
+	while (sharded_next_piece(t, fragment, &p))
+		if (p.copied) {
+			copied = true;
+			first = p.packed;
+			end = p.packed + p.count;
+		}
+	size_t all = p.packed + p.count;
+	own[0] = sharded_own_part(t->sharded, 0, copied ? first : all);
+	own[1] = sharded_own_part(t->sharded, copied ? end : all, all);
+}
+
+static bool is_in(const struct owners_range own[2], size_t at)
+{
+	return (at >= own[0].first && at < own[0].end) || (at >= own[1].first && at < own[1].end);
+}
+
 /* What coding lost of each fragment has been through as many merges of it as this worker has had its shard for. */
 static void check_lost(struct tr_group *g, uint64_t merges, const struct slot *slot)
 {
 	struct trainer *t = g->trainer;
 	const struct sharded *s = t->sharded;
-	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
+	uint32_t shard = ranks_number(&s->next, s->self);
 	const struct apart_lost *lost = &s->apart->lost;
 	struct stream_piece p = { 0 };
 	size_t at = 0;
@@ -440,10 +467,13 @@ static void check_lost(struct tr_group *g, uint64_t merges, const struct slot *s
 		return;
 	g->lost.of[slot->fragment] += g->play->apart->at[merges + 1].weight > 0;
 	for (unsigned f = 0; f < s->apart->options.fragments; f++, at += p.packed + p.count) {
+		struct owners_range own[2];
+		own_parts(t, f, own);
 		p = (struct stream_piece){ 0 };
 		while (sharded_next_piece(t, f, &p))
-			for (size_t i = 0; i < p.count && !p.copied; i++)
-				if (lost->now[at + p.packed + i] != (float)g->lost.of[f])
+			for (size_t i = 0; i < p.count; i++)
+				if (is_in(own, p.packed + i) &&
+				    lost->now[at + p.packed + i] != (float)g->lost.of[f])
 					sim_violation(g->sim,
 					    "S2: n%u: what coding lost of fragment %u is of %g "
 					    "merges, "

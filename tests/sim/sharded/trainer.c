@@ -138,6 +138,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->drift_steps = 1;
 	t->planned_step_s = play->what.replans ? 1e-6 : 0;
 	t->zero_owners = play->what.owners;
+	t->copies = play->what.copies;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");
@@ -313,7 +314,7 @@ void optim_update_range(const struct ops *ops, struct pool *pool, const struct l
 	(void)pool;
 	(void)layout;
 	if (g->play->apart != NULL) {
-		apart_update(g, arrays, by, end - first);
+		apart_update(g, arrays, by, first, end);
 		return;
 	}
 	check_before(g, arrays, by, first, end);

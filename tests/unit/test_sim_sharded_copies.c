@@ -1,0 +1,138 @@
+/* Sharded jobs in the simulator (tests/sim/sharded/play.h) whose replicas train apart and are several copies of the mesh each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/sim/sharded/cases.h"
+
+#define PLANT_SEEDS 60
+#ifdef __SANITIZE_ADDRESS__
+#define SEEDS 30
+#define TURNS 8
+#else
+#define SEEDS 84 /* twice all meshes, with ZeRO-1 and without it */
+#define TURNS 60
+#endif
+
+static struct sim sim;
+static struct play play;
+
+static void fail_case(const struct play_case *what, uint64_t seed)
+{
+	char name[200];
+	case_name(what, name, sizeof(name));
+	fail_msg("seed %lu, %s: %s", (unsigned long)seed, name, sim.violation);
+}
+
+static void play_seed(uint64_t seed)
+{
+	struct play_case what;
+	case_of_seed(seed, &what);
+	if (play_run(&sim, &play, seed, false, &what) > 0)
+		fail_case(&what, seed);
+}
+
+/* By steps, by speed, by time; with rates of their own; with merges that they train on through. */
+static void replicas_of_several_copies(void **state)
+{
+	(void)state;
+	static const uint64_t first[] = { CASE_COPIES_SEEDS, CASE_COPIES_RATES_SEEDS,
+		CASE_COPIES_STREAM_SEEDS };
+	uint64_t steps = 0, struck = 0;
+	for (unsigned i = 0; i < 3; i++)
+		for (uint64_t seed = first[i]; seed < first[i] + SEEDS; seed++) {
+			play_seed(seed);
+			steps += play.steps_done;
+			struck += play.struck;
+		}
+	assert_true(steps >= 9 * SEEDS && struck > 2 * SEEDS);
+}
+
+/* A replica loses a worker of one copy in a checkpoint's round, or a worker of each: what is written is one replica's all the same, or without moments. */
+static void a_checkpoint_of_several_copies(void **state)
+{
+	(void)state;
+	uint64_t written = 0;
+	for (uint64_t turn = 0; turn < TURNS; turn++) {
+		struct play_case what = { .mesh.size = { 4, 1, 2 },
+			.preset = MODEL_GPT2,
+			.apart = true,
+			.copies = 2,
+			.spares = 2,
+			.steps = 6,
+			.fault_count = 1 + turn % 2 };
+		for (unsigned i = 0; i < what.fault_count; i++)
+			what.faults[i] = (struct play_fault){ .kind = PLAY_KILL,
+				.victim = i > 0 ? 3 : turn / 2 % 4,
+				.step = PLAY_INNER_STEPS,
+				.instruction = 1 + turn / 2 };
+		if (play_run(&sim, &play, CASE_SEED + turn, false, &what) > 0)
+			fail_case(&what, CASE_SEED + turn);
+		written += play.written;
+	}
+	assert_true(written > TURNS / 2);
+}
+
+/* Seeds that found a bug. */
+static void named_seeds_hold(void **state)
+{
+	(void)state;
+	/* A replica that had lost a worker of one copy was written with moments that did not fit, though another copy had all of them. */
+	play_seed(CASE_COPIES_SEEDS + 459);
+	/* A barrier was taken back before all had heard of it. */
+	play_seed(CASE_COPIES_SEEDS + 32);
+	play_seed(CASE_COPIES_STREAM_SEEDS + 96);
+}
+
+static void mistakes_are_caught(void **state)
+{
+	(void)state;
+	static const enum play_plant plants[] = { PLAY_PLANT_TWICE, PLAY_PLANT_SHARD,
+		PLAY_PLANT_COPY, PLAY_PLANT_PART };
+	for (unsigned i = 0; i < sizeof(plants) / sizeof(plants[0]); i++) {
+		bool caught = false;
+		for (uint64_t seed = CASE_COPIES_SEEDS;
+		     !caught && seed < CASE_COPIES_SEEDS + PLANT_SEEDS; seed++) {
+			struct play_case what;
+			case_of_seed(seed, &what);
+			what.plant = plants[i];
+			bool violated = play_run(&sim, &play, seed, false, &what) > 0;
+			caught = violated && play.planted && strncmp(sim.violation, "S2", 2) == 0;
+		}
+		if (!caught)
+			fail_msg("mistake %s was not caught in %d seeds",
+			    play_plant_names[plants[i]], PLANT_SEEDS);
+	}
+}
+
+#ifdef __SANITIZE_THREAD__
+#define THREADS_ARE_WATCHED true
+#else
+#define THREADS_ARE_WATCHED false
+#endif
+
+static void not_where_threads_are_watched(void **state)
+{
+	(void)state;
+	print_message(
+	    "skipped: the thread sanitizer knows no coroutines, and there is one thread\n");
+	skip();
+}
+
+int main(void)
+{
+	const struct CMUnitTest none[] = { cmocka_unit_test(not_where_threads_are_watched) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(replicas_of_several_copies),
+		cmocka_unit_test(a_checkpoint_of_several_copies),
+		cmocka_unit_test(named_seeds_hold),
+		cmocka_unit_test(mistakes_are_caught),
+	};
+	return THREADS_ARE_WATCHED ? cmocka_run_group_tests(none, NULL, NULL)
+	                           : cmocka_run_group_tests(tests, NULL, NULL);
+}
