@@ -13,7 +13,8 @@ struct measure_run {
 	const void *job;     /* a JobSpec, packed */
 	size_t job_bytes;
 	unsigned threads;
-	unsigned beside; /* so many others measure the same meanwhile, as workers of one machine compute at once */
+	unsigned
+	    beside; /* so many others measure the same meanwhile, as workers of one machine compute at once */
 	uint32_t tp_most, sequences_most;
 	uint64_t most_ms;        /* 0: as long as it takes */
 	const atomic_bool *stop; /* looked at every 100 ms; NULL: never */

@@ -112,7 +112,7 @@ static const struct moments *moments_of(struct play *play, const struct apart_mo
 static void make_gradient(struct play *play, struct walk *w, const struct trainer *t)
 {
 	struct play_state *state = &w->at[w->taken];
-	uint64_t samples[PLAY_BATCH];
+	uint64_t samples[PLAY_BATCH_MOST];
 	const struct apart_own *own = &t->sharded->apart->own;
 	for (uint64_t i = 0; i < own->share; i++)
 		samples[i] = claims_sample(t->account, own->claim.first + w->taken * own->share + i);
