@@ -536,11 +536,6 @@ void sharded_derive_newcomers(struct trainer *t);
 tr_status sharded_submit_newcomers(struct trainer *t, struct tr_error *error);
 /* What this worker, if it is one, adds to the others' sums. */
 tr_status sharded_submit_nothing(struct trainer *t, struct tr_error *error);
-/* Instead, of a strict job: from those who hold the shards, whose gradients are whole. */
-tr_status sharded_forward_gradients(struct trainer *t, struct tr_error *error);
-/* With ZeRO-1, as sharded_wait_nothing; what this worker has handed on is its own again. */
-tr_status sharded_wait_forwarded(struct trainer *t, struct tr_error *error);
-tr_status sharded_release_forwarded(struct trainer *t, struct tr_error *error);
 /* With ZeRO-1 the others use the memory of their sums again once all have them: those. */
 tr_status sharded_wait_nothing(struct trainer *t, struct tr_error *error);
 /* Those of this worker, if it is one. */

@@ -53,6 +53,12 @@ double sharded_strict_squares(const struct trainer *t);
 /* The round is committed: what was told in parts goes to the sums of any job. */
 void sharded_strict_settle(struct trainer *t);
 
+/* ---- sharded_newcomers.c: gradients of those who hold the shards go to newcomers, in place of sharded_submit_nothing ---- */
+tr_status sharded_forward_gradients(struct trainer *t, struct tr_error *error);
+/* With ZeRO-1, as sharded_wait_nothing; what this worker has handed on is its own again. */
+tr_status sharded_wait_forwarded(struct trainer *t, struct tr_error *error);
+tr_status sharded_release_forwarded(struct trainer *t, struct tr_error *error);
+
 /* ---- sharded_pairs.c: for model_tensor, of `arg` the trainer's exchange ---- */
 void sharded_pairs_begin(struct sharded_strict *strict);
 bool sharded_pairs_sum(void *arg, float *data, size_t count);
