@@ -170,6 +170,19 @@ static void print_json(const struct hf_result *result, const struct model_key ke
 	print_json_text(&json);
 }
 
+/* What its training left out, and what of that a job can. */
+static void print_dropout(const struct hf_result *result)
+{
+	double most = job_option_find("train.dropout")->most;
+	if (!(result->dropout > 0))
+		return;
+	(void)printf("\nIts config.json has %s: a job leaves nothing out, or with "
+	             "train.dropout: %.4g that share%s of the embedding's output, of attention "
+	             "probabilities and of what layers add.\n",
+	    result->dropout_text, result->dropout < most ? result->dropout : most,
+	    result->dropout > most ? ", the largest there is," : "");
+}
+
 /* What a job file says to begin from the checkpoint. */
 static void print_lines(const struct hf_result *result, const struct model_key keys[MODEL_KEYS],
     const char *to)
@@ -183,10 +196,7 @@ static void print_lines(const struct hf_result *result, const struct model_key k
 			(void)printf("%.9g", keys[i].number);
 	}
 	(void)printf("}\ncheckpoint: {resume: %s}\n", to);
-	if (result->dropout > 0)
-		(void)printf("\nIts config.json has %s: a job leaves nothing out, or with "
-		             "train.dropout: %.4g that share in all three places.\n",
-		    result->dropout_text, result->dropout);
+	print_dropout(result);
 }
 
 int verb_import(struct verb_call *call)

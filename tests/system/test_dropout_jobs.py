@@ -83,11 +83,18 @@ def test_checkpoints_say_it_and_jobs_may_change_it(tmp_path, text):
             assert [config[key] for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop")] == [DROPOUT] * 3
         assert json.loads((tmp_path / "run" / "latest" / "manifest.json").read_text())["dropout"] == DROPOUT
         told = trainctl("import", tmp_path / "exported", "-o", tmp_path / "begin", environment=environment).stdout
-        assert told.endswith("\nIts config.json has resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.1: a job leaves nothing out, or with train.dropout: 0.1 that share in all three places.\n")
+        says = "\nIts config.json has {}: a job leaves nothing out, or with train.dropout: {} of the embedding's output, of attention probabilities and of what layers add.\n"
+        assert told.endswith(says.format("resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.1", "0.1 that share"))
+        # What it says to do can be done, also where others left out more.
+        config.update(resid_pdrop=0.95, attn_pdrop=0.0)
+        (tmp_path / "exported" / "config.json").write_text(json.dumps(config))
+        told = trainctl("import", tmp_path / "exported", "-o", tmp_path / "other", environment=environment).stdout
+        assert told.endswith(says.format("resid_pdrop 0.95, embd_pdrop 0.1, attn_pdrop 0", "0.9 that share, the largest there is,"))
         # On from there without it.
         cluster.wait_job(cluster.submit(sharded_spec(text, tmp_path / "rest", 1, steps=20, resume=tmp_path / "run")), "DONE")
         assert sorted(rows_of(tmp_path / "rest")) == list(range(11, 21))
         assert "dropout" not in json.loads((tmp_path / "rest" / "latest" / "manifest.json").read_text())
-        with pytest.raises(grpc.RpcError) as refused:
-            cluster.submit(dropping(sharded_spec(text, tmp_path / "never", 1), 0.95))
-        assert "train.dropout: found 0.95, allowed: a number from 0 to 0.9" in refused.value.details()
+        for share, said in ((0.95, "0.95"), (1, "1"), (-0.1, "-0.1"), (float("nan"), "nan")):
+            with pytest.raises(grpc.RpcError) as refused:
+                cluster.submit(dropping(sharded_spec(text, tmp_path / "never", 1), share))
+            assert f"train.dropout: found {said}, allowed: a number from 0 to 0.9" in refused.value.details()
