@@ -128,9 +128,8 @@ static void the_formula_is_what_is_allocated(void **state)
 }
 
 /* As a worker does whose mesh changes: each with something small behind it that stays. */
-static void models_in_turn_take_no_more(void **state)
+static void take_no_more_in_turn(double dropout)
 {
-	(void)state;
 	/* Such that a model is neither small nor so large that the system takes it back at once. */
 	const struct model_config config = { .preset = MODEL_GPT2,
 		.layers = 4,
@@ -149,6 +148,7 @@ static void models_in_turn_take_no_more(void **state)
 		struct model *model;
 		const struct layout *layout = i % 2 == 0 ? &whole : &half;
 		assert_int_equal(model_create(layout, 8, pool, &model, NULL), TR_OK);
+		assert_int_equal(model_use_dropout(model, dropout, 1, NULL), TR_OK);
 		stays[i] = malloc(100);
 		model_destroy(model);
 		struct mallinfo2 now = mallinfo2();
@@ -162,6 +162,13 @@ static void models_in_turn_take_no_more(void **state)
 	pool_destroy(pool);
 	layout_finish(&half);
 	layout_finish(&whole);
+}
+
+static void models_in_turn_take_no_more(void **state)
+{
+	(void)state;
+	take_no_more_in_turn(0);
+	take_no_more_in_turn(0.1);
 }
 
 static size_t thread_bytes(const struct layout *layout, unsigned threads, size_t sequences,
