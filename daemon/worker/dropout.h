@@ -1,5 +1,5 @@
 /* Dropout (Srivastava et al., JMLR 15, 2014): which elements of an array a training step leaves out. Whether one is left out is a pure function of the key and of its row and column, so nothing is
- * stored: the backward pass, and a layer that is computed again, draw once more. A key is made by Philox (common/rng.h) of all that the element is of (dropout.c); what is here is cheap enough for each
+ * stored: the backward pass, and a layer that is computed again, draw once more. A key is made by Philox (common/rng.h) of all that the element is of (model_dropout.c); what is here is cheap enough for each
  * row and element: splitmix64's finaliser, and one of 32 bits with two multiplications (C. Wellons, "lowbias32"), between which comes the second half of the row's key. Whole numbers alone, so that all
  * machines draw the same, and in loops that compilers vectorise.
  */
