@@ -19,7 +19,7 @@ tr_status model_use_dropout(struct model *m, double share, uint64_t seed, struct
 	size_t own = model_splits_rows(m) ? rows / m->room.row_parts : rows;
 	size_t numbers = (own * m->layout->config.width + 15) / 16 * 16;
 	size_t bytes = 2 * numbers * sizeof(real);
-	real *memory = aligned_alloc(64, bytes);
+	real *memory = model_allocate(bytes, &d->allocated);
 	if (memory == NULL)
 		return tr_error_set(error, TR_ENOMEM,
 		    "train.dropout: no memory for gradients (%zu MiB)", bytes >> 20);

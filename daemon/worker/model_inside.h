@@ -52,6 +52,7 @@ struct model_dropout {
 	const struct layout_depth *depth; /* which layers of the whole model the layout has */
 	real *dproj; /* [n, C]: gradient of what attention adds to the stream */
 	real *ddown; /* and of what the MLP does, behind it in one array */
+	void *allocated;
 };
 
 struct model {
@@ -144,6 +145,9 @@ static inline const real *model_param(const struct model *model, size_t layer,
 	size_t offset = layout_layer(model->layout, layer, which);
 	return offset == LAYOUT_NONE ? NULL : model->params + offset;
 }
+
+/* slots.c: memory that begins where vectors may, to be freed as *allocated; NULL: there is none. */
+real *model_allocate(size_t bytes, void **allocated);
 
 static inline struct layer_activations *model_layer(const struct model *model, size_t layer)
 {

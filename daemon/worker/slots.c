@@ -181,12 +181,12 @@ static bool allocate_tables(struct model *m)
 }
 
 /* By hand, since what aligned_alloc gives is larger than what it asks for: glibc (before 2.38) does not find it again for the next model of this size, and a mesh that changes makes many. */
-static void allocate_memory(struct model *m, size_t bytes)
+real *model_allocate(size_t bytes, void **allocated)
 {
-	m->allocated = malloc(bytes + MODEL_ALIGN - 1);
-	if (m->allocated != NULL)
-		m->memory = (real *)(((uintptr_t)m->allocated + MODEL_ALIGN - 1) / MODEL_ALIGN *
-		    MODEL_ALIGN);
+	*allocated = malloc(bytes + MODEL_ALIGN - 1);
+	return *allocated == NULL
+	    ? NULL
+	    : (real *)(((uintptr_t)*allocated + MODEL_ALIGN - 1) / MODEL_ALIGN * MODEL_ALIGN);
 }
 
 static tr_status allocate(struct model *m, struct tr_error *error)
@@ -197,7 +197,7 @@ static tr_status allocate(struct model *m, struct tr_error *error)
 		m->bytes.slots = carver.used * sizeof(real);
 		size_t untouched = carve_working(m, &carver);
 		m->bytes.working = (carver.used - untouched) * sizeof(real) - m->bytes.slots;
-		allocate_memory(m, carver.used * sizeof(real));
+		m->memory = model_allocate(carver.used * sizeof(real), &m->allocated);
 	}
 	if (m->memory == NULL)
 		return tr_error_set(error, TR_ENOMEM,
@@ -248,7 +248,7 @@ void model_destroy(struct model *m)
 	virtual_destroy(m->virtual_members);
 	model_end_bf16(m);
 	free(m->allocated);
-	free(m->dropout.dproj);
+	free(m->dropout.allocated);
 	free(m->scratch);
 	free(m->streams);
 	free(m->blocks);
