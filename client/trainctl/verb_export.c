@@ -170,6 +170,18 @@ static void print_json(const struct hf_result *result, const struct model_key ke
 	print_json_text(&json);
 }
 
+static void print_dropout(const struct hf_result *result)
+{
+	double most = job_option_find("train.dropout")->most;
+	if (result->dropout > 0)
+		(void)printf("\nIts config.json has %s: a job leaves nothing out, or with ",
+		    result->dropout_text);
+	if (result->dropout > most)
+		(void)printf("train.dropout up to %g one share in all places.\n", most);
+	else if (result->dropout > 0)
+		(void)printf("train.dropout: %.4g that share in all places.\n", result->dropout);
+}
+
 /* What a job file says to begin from the checkpoint. */
 static void print_lines(const struct hf_result *result, const struct model_key keys[MODEL_KEYS],
     const char *to)
@@ -183,10 +195,7 @@ static void print_lines(const struct hf_result *result, const struct model_key k
 			(void)printf("%.9g", keys[i].number);
 	}
 	(void)printf("}\ncheckpoint: {resume: %s}\n", to);
-	if (result->dropout > 0)
-		(void)printf("\nIts config.json has %s: a job leaves nothing out, or with "
-		             "train.dropout: %.4g that share in all three places.\n",
-		    result->dropout_text, result->dropout);
+	print_dropout(result);
 }
 
 int verb_import(struct verb_call *call)

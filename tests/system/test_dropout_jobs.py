@@ -46,6 +46,18 @@ def test_strict_jobs_leave_out_the_same_to_the_bit(tmp_path, text):
     assert digest(runs["whole"]) != digest(runs["one"])
 
 
+def test_in_bf16_too(tmp_path, text):
+    """What is rounded comes behind what is left out and before it: to the bit over any split, with rows of their own and recomputed or not."""
+    runs = {}
+    for name, mesh, share in (("one", (1, 1, 1), DROPOUT), ("split", (1, 2, 2, "auto", 1, True), DROPOUT), ("whole", (1, 1, 1), 0)):
+        spec = dropping(strict_spec(text, tmp_path / name, *mesh, steps=20), share)
+        spec.train.optimizer.dtype = "bf16"
+        train(tmp_path / f"cluster-{name}", spec, spec.mesh.nodes, slots=spec.mesh.workers_per_node)
+        runs[name] = tmp_path / name
+    assert_same_bits(runs["one"], runs["split"])
+    assert digest(runs["whole"]) != digest(runs["one"])
+
+
 def test_a_step_done_again_leaves_out_the_same(tmp_path, text):
     """A replica dies: its step is computed once more by those who are left, and the others by other workers than in a calm run."""
     steps = 60
@@ -83,7 +95,12 @@ def test_checkpoints_say_it_and_jobs_may_change_it(tmp_path, text):
             assert [config[key] for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop")] == [DROPOUT] * 3
         assert json.loads((tmp_path / "run" / "latest" / "manifest.json").read_text())["dropout"] == DROPOUT
         told = trainctl("import", tmp_path / "exported", "-o", tmp_path / "begin", environment=environment).stdout
-        assert told.endswith("\nIts config.json has resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.1: a job leaves nothing out, or with train.dropout: 0.1 that share in all three places.\n")
+        assert told.endswith("\nIts config.json has resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.1: a job leaves nothing out, or with train.dropout: 0.1 that share in all places.\n")
+        # More than a job may leave out.
+        config = tmp_path / "exported" / "config.json"
+        config.write_text(config.read_text().replace('"attn_pdrop":0.1', '"attn_pdrop":0.95'))
+        told = trainctl("import", tmp_path / "exported", "-o", tmp_path / "much", environment=environment).stdout
+        assert told.endswith("\nIts config.json has resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.95: a job leaves nothing out, or with train.dropout up to 0.9 one share in all places.\n")
         # On from there without it.
         cluster.wait_job(cluster.submit(sharded_spec(text, tmp_path / "rest", 1, steps=20, resume=tmp_path / "run")), "DONE")
         assert sorted(rows_of(tmp_path / "rest")) == list(range(11, 21))
