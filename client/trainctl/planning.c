@@ -187,6 +187,7 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 	/* Between the products of a strict job's members each has its own rows. */
 	p->measured.costs.sequence_parallel = p->spec->mesh->sequence_parallel ||
 	    job_is_strict(p->spec->train);
+	p->measured.costs.dropout = p->spec->train->optimizer->dropout > 0;
 	if (st == TR_OK && options->cluster_file == NULL)
 		take_speeds(p);
 	if (p->measured.costs.round_s == 0)

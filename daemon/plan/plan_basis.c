@@ -154,6 +154,7 @@ Traind__V1__PlanBasis *plan_basis_make(const struct plan_input *in, const uint64
 	basis->process_bytes = in->costs->process_bytes;
 	basis->parameter_bytes = in->costs->parameter_bytes;
 	basis->sequence_parallel = in->costs->sequence_parallel;
+	basis->dropout = in->costs->dropout;
 	basis->busy = in->cluster->busy;
 	if (add_costs(in, plan, basis) && add_nodes(in, node_ids, plan, basis))
 		return basis;
@@ -237,7 +238,8 @@ tr_status plan_basis_costs(const Traind__V1__PlanBasis *basis,
 		.round_s = basis->round_s,
 		.process_bytes = basis->process_bytes,
 		.parameter_bytes = basis->parameter_bytes,
-		.sequence_parallel = basis->sequence_parallel };
+		.sequence_parallel = basis->sequence_parallel,
+		.dropout = basis->dropout };
 	return TR_OK;
 }
 

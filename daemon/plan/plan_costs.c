@@ -194,7 +194,7 @@ void plan_costs_split_rows(const struct model_config *model, uint32_t sequence_l
 		    (all->kept_bytes[SECTION_LAYER] - own[i].kept_bytes[SECTION_LAYER]);
 		made->kept_bytes[SECTION_LAYER] = less(made->kept_bytes[SECTION_LAYER], layer);
 		made->kept_bytes[SECTION_HEAD] = less(made->kept_bytes[SECTION_HEAD], stream);
-		/* Gradients of the stream before, in and behind the layer in work. */
-		made->working_bytes = less(made->working_bytes, 3 * stream);
+		/* Gradients of the stream before, in and behind the layer in work; with dropout also of what is added to it. */
+		made->working_bytes = less(made->working_bytes, (costs->dropout ? 5 : 3) * stream);
 	}
 }

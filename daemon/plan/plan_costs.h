@@ -34,6 +34,7 @@ struct plan_costs {
 	uint32_t parameter_bytes; /* with gradient and moments; 0: 16 */
 	/* Times and sizes of every split over tp were measured with sequence parallelism (strategy.h): what does not divide so is not possible. */
 	bool sequence_parallel;
+	bool dropout; /* and with dropout: there are two more arrays of the stream */
 };
 
 /* What such costs are of, so that they are not taken for another model's: "gpt2 width 768 ... f32 threads 1", of a strict job with " strict" behind, of one with dropout " dropout". Not how many layers there are: that does not change

@@ -46,6 +46,18 @@ def test_strict_jobs_leave_out_the_same_to_the_bit(tmp_path, text):
     assert digest(runs["whole"]) != digest(runs["one"])
 
 
+def test_in_bf16_too(tmp_path, text):
+    """What is rounded comes behind what is left out and before it: to the bit over any split, with rows of their own and recomputed or not."""
+    runs = {}
+    for name, mesh, share in (("one", (1, 1, 1), DROPOUT), ("split", (1, 2, 2, "auto", 1, True), DROPOUT), ("whole", (1, 1, 1), 0)):
+        spec = dropping(strict_spec(text, tmp_path / name, *mesh, steps=20), share)
+        spec.train.optimizer.dtype = "bf16"
+        train(tmp_path / f"cluster-{name}", spec, spec.mesh.nodes, slots=spec.mesh.workers_per_node)
+        runs[name] = tmp_path / name
+    assert_same_bits(runs["one"], runs["split"])
+    assert digest(runs["whole"]) != digest(runs["one"])
+
+
 def test_a_step_done_again_leaves_out_the_same(tmp_path, text):
     """A replica dies: its step is computed once more by those who are left, and the others by other workers than in a calm run."""
     steps = 60

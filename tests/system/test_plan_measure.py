@@ -60,6 +60,9 @@ def test_own_rows_take_less_memory():
         assert saved[2] == unit / 2 and saved[1] == pytest.approx(unit, rel=0.1)
         assert saved[3] == pytest.approx(1.5 * unit, rel=0.1)  # gradients of the stream before, in and behind the layer in work
         assert own[1, n][6:] == rows[1, n][6:]
+    # With dropout also of what attention and MLP add to it.
+    rows, own = measure(most=1, dropout=0.1)[1], measure(most=1, dropout=0.1, mesh={"sequence_parallel": True})[1]
+    assert rows[2, 1][9] - own[2, 1][9] == pytest.approx(2.5 * 4 * WIDTH * CONTEXT, rel=0.1)
 
 
 def test_what_does_not_divide_is_left_out():

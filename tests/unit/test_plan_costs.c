@@ -80,7 +80,7 @@ static void own_rows_of_what_was_measured_without(void **state)
 		    .sequences = 3,
 		    .kept_bytes = { 0, 1000000, 500000 },
 		    .working_bytes = 900000 } };
-	const struct plan_costs costs = { .at = at, .count = 2 };
+	struct plan_costs costs = { .at = at, .count = 2 };
 	struct plan_derived all[2], own[2];
 	struct plan_cost split[2];
 	struct model_config model = model_of(32);
@@ -94,6 +94,10 @@ static void own_rows_of_what_was_measured_without(void **state)
 	assert_int_equal(split[1].kept_bytes[SECTION_LAYER], 1000000 - 3 * (uint64_t)stream);
 	assert_int_equal(split[1].kept_bytes[SECTION_HEAD], 500000 - 3 * (uint64_t)stream / 2);
 	assert_int_equal(split[1].working_bytes, 900000 - 9 * (uint64_t)stream / 2);
+	/* Two more arrays of the stream. */
+	costs.dropout = true;
+	plan_costs_split_rows(&model, 32, &costs, all, split, own);
+	assert_int_equal(split[1].working_bytes, 900000 - 15 * (uint64_t)stream / 2);
 	model = model_of(31);
 	assert_int_equal(plan_costs_derive(&model, 31, &costs, all, NULL), TR_OK);
 	plan_costs_split_rows(&model, 31, &costs, all, split, own);
