@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "client/trainctl/interrupt.h"
 #include "client/trainctl/plan_file.h"
 #include "client/trainctl/print.h"
+#include "common/cores.h"
 #include "daemon/plan/plan_basis.h"
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_mesh.h"
@@ -111,12 +111,6 @@ static tr_status read_costs(struct planning *p, const char *file, struct tr_erro
 	return st;
 }
 
-static unsigned cores_here(void)
-{
-	cpu_set_t set;
-	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
-}
-
 /* Workers of one host compute at once, and share its memory: so many are measured together, as far as there are cores here for them. With --as-is no more than the job has. */
 static unsigned beside_of(const struct planning *p, const struct planning_options *options)
 {
@@ -132,7 +126,7 @@ static unsigned beside_of(const struct planning *p, const struct planning_option
 	}
 	if (options->as_is && mesh->workers < most)
 		most = mesh->workers > 0 ? mesh->workers : 1;
-	uint32_t room = cores_here() / p->threads;
+	uint32_t room = cores_allowed() / p->threads;
 	most = most < room ? most : room;
 	return most > 0 ? most - 1 : 0;
 }

@@ -2,11 +2,12 @@
 
 #include <hwloc.h>
 #include <malloc.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "common/cores.h"
 
 static void add(struct devices *devices, const char *kind, const char *name, const char *model)
 {
@@ -65,12 +66,8 @@ static bool ask_hwloc(struct devices *devices)
 void devices_detect(struct devices *devices)
 {
 	*devices = (struct devices){ 0 };
-	if (!ask_hwloc(devices) || devices->cores == 0) {
-		cpu_set_t set;
-		devices->cores = sched_getaffinity(0, sizeof(set), &set) == 0
-		    ? (unsigned)CPU_COUNT(&set)
-		    : 1;
-	}
+	if (!ask_hwloc(devices) || devices->cores == 0)
+		devices->cores = cores_allowed();
 	if (devices->memory_bytes == 0)
 		devices->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) *
 		    (uint64_t)sysconf(_SC_PAGESIZE);
