@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "collectives/transport/shm_memory.h"
+#include "common/arena.h"
 
 #define HELLO_TIMEOUT_MS  30000
 #define RING_FULL_WAIT_MS 1 /* until the engine, which is behind, takes something */
@@ -197,17 +198,13 @@ static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
 	return arena;
 }
 
-/* Each as large as all before it, so that a model has a few of them and not hundreds: each is a descriptor here, in the
- * engine and on its way to every peer of this host. Sparse: what is not used costs nothing. */
+/* Few of them: each is a descriptor here, in the engine and on its way to every peer of this host. Sparse: what is not used costs nothing. */
 static size_t arena_size(const struct channel_worker *worker, size_t need)
 {
-	const size_t page = 4096;
-	size_t size = TR_CHANNEL_ARENA_BYTES;
-	for (unsigned i = 0; i < worker->arena_count && size < TR_CHANNEL_ARENA_BYTES_MOST; i++)
-		size += worker->arenas[i].bytes;
-	if (size > TR_CHANNEL_ARENA_BYTES_MOST)
-		size = TR_CHANNEL_ARENA_BYTES_MOST;
-	return need > size ? (need + page - 1) & ~(page - 1) : size;
+	uint64_t before = 0;
+	for (unsigned i = 0; i < worker->arena_count; i++)
+		before += worker->arenas[i].bytes;
+	return (size_t)arena_bytes(before, need);
 }
 
 /* The member is over, and the caller has its memory back. Peers of this host may still be reading it, for a round that they
@@ -251,8 +248,7 @@ void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
 	if (data == NULL || bytes < SHM_HUGE_BYTES || worker->no_huge_pages)
 		return data;
 	const struct arena *arena = &worker->arenas[worker->arena_count - 1];
-	size_t end = (arena->used + SHM_HUGE_BYTES - 1) & ~(SHM_HUGE_BYTES - 1);
-	end = end < arena->bytes ? end : arena->bytes;
+	size_t end = (size_t)arena_filled(arena->used, arena->bytes);
 	worker->no_huge_pages = !shm_memory_fill(data, end - (size_t)(data - arena->base));
 	return data;
 }

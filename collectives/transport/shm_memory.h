@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/arena.h"
 #include "common/error.h"
 
 /* Zeroed, mapped for reading and writing, its size sealed. The descriptor (close-on-exec) and the mapping are the caller's;
@@ -23,7 +24,7 @@ tr_status shm_memory_create_shown(const char *name, size_t bytes, int *fd, void 
  * is left for first touches. What was written stays. False: so is the rest, and it is not worth asking again: the kernel has none to give, took long to find some (the slice that did
  * is looked at afterwards), or does not know how (before Linux 6.1; shared memory with "deny"). The kernel waits for a moment of every processor: beside a thread of real-time priority
  * that never sleeps that is as long as the system lets it be (sched_rt_runtime_us). */
-#define SHM_HUGE_BYTES ((size_t)2 << 20)
+#define SHM_HUGE_BYTES ((size_t)ARENA_HUGE_PAGE)
 bool shm_memory_fill(void *at, size_t bytes);
 
 /* TR_EPROTO with the cause unless `fd` is a memfd of at least `bytes` bytes that is sealed against shrinking and of

@@ -2,14 +2,13 @@
 
 #include <math.h>
 
-#include "common/limits.h"
+#include "common/arena.h"
 #include "daemon/plan/memory.h"
 
 #define WRITTEN_BYTES 12 /* of a parameter, with its moments */
 #define MOMENT_BYTES  8
 #define SAMPLE_BYTES  4
-/* Of shared memory (collectives/engine/channel_worker.c): huge pages, and what lies before a model's arrays. */
-#define HUGE_BYTES    (UINT64_C(2) << 20)
+/* Of shared memory: what lies before a model's arrays. */
 #define COUNTER_BYTES (UINT64_C(64) << 10)
 
 static struct schedule_shape shape_of(const struct plan_layout *l, const struct plan *plan,
@@ -51,35 +50,25 @@ static uint64_t state_bytes(const struct plan_layout *l, const struct plan *plan
 	return (uint64_t)ceil((double)numbers * parameter_bytes(l, plan));
 }
 
-static uint64_t round_up(uint64_t bytes, uint64_t to)
-{
-	return (bytes + to - 1) / to * to;
-}
-
-static uint64_t at_most(uint64_t value, uint64_t most)
-{
-	return value < most ? value : most;
-}
-
 /* Parameters, gradients and both moments of a whole model lie one behind another in areas, each as large as all before it, or as an array for which that is too small; what is used of one is
  * filled up to the end of its last huge page. Returns what that is more than the arrays. (Shards lie in memory that is not filled.) */
 static uint64_t filled_bytes(uint64_t array)
 {
-	uint64_t size = TR_CHANNEL_ARENA_BYTES, all = size, used = COUNTER_BYTES, resident = 0;
+	uint64_t size = arena_bytes(0, COUNTER_BYTES), all = size, used = COUNTER_BYTES;
+	uint64_t resident = 0;
 
-	if (array < HUGE_BYTES)
+	if (array < ARENA_HUGE_PAGE)
 		return 0;
 	for (int i = 0; i < 4; i++) {
 		if (size - used < array) {
-			resident += i == 0 ? used : at_most(round_up(used, HUGE_BYTES), size);
-			size = at_most(TR_CHANNEL_ARENA_BYTES + all, TR_CHANNEL_ARENA_BYTES_MOST);
-			size = size < array ? array : size;
+			resident += i == 0 ? used : arena_filled(used, size);
+			size = arena_bytes(all, array);
 			all += size;
 			used = 0;
 		}
 		used += array;
 	}
-	return resident + at_most(round_up(used, HUGE_BYTES), size) - 4 * array;
+	return resident + arena_filled(used, size) - 4 * array;
 }
 
 static uint64_t filled_of(const struct plan_layout *l, const struct plan *plan)
