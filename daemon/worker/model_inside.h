@@ -63,8 +63,9 @@ struct model {
 	const real *params;
 	real *grads;
 	uint16_t *rounded; /* the parameters in bf16; NULL: products are of f32 */
-	bool stale;        /* they may have changed since they were rounded */
-	bool exact;        /* generation: products of f32 all the same */
+	void *rounded_allocated;
+	bool stale; /* they may have changed since they were rounded */
+	bool exact; /* generation: products of f32 all the same */
 	size_t max_sequences;
 	struct model_room room;
 	struct model_bytes bytes;
@@ -147,7 +148,7 @@ static inline const real *model_param(const struct model *model, size_t layer,
 }
 
 /* slots.c: memory that begins where vectors may, to be freed as *allocated; NULL: there is none. */
-real *model_allocate(size_t bytes, void **allocated);
+void *model_allocate(size_t bytes, void **allocated);
 
 static inline struct layer_activations *model_layer(const struct model *model, size_t layer)
 {

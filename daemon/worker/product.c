@@ -102,7 +102,7 @@ tr_status model_use_bf16(struct model *m, bool plain, struct tr_error *error)
 	struct operands o = { largest_of(chunk * all, N * (all / threads + 16)), N * wide,
 		config->width * all };
 	tr_status status = TR_OK;
-	m->rounded = aligned_alloc(64, (m->layout->count * sizeof(*m->rounded) + 63) / 64 * 64);
+	m->rounded = model_allocate(m->layout->count * sizeof(*m->rounded), &m->rounded_allocated);
 	if (m->rounded == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for the parameters in bf16");
 	m->stale = true;
@@ -130,6 +130,6 @@ void model_end_bf16(struct model *m)
 		gemm_bf16_destroy(m->scratch[t].bf16);
 		m->scratch[t].bf16 = NULL;
 	}
-	free(m->rounded);
+	free(m->rounded_allocated);
 	m->rounded = NULL;
 }

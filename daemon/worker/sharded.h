@@ -401,28 +401,6 @@ tr_status sharded_lend_parts(struct trainer *t, struct saver_parts *parts, struc
 void sharded_take_back_parts(struct trainer *t);
 void sharded_drop_parts(struct trainer *t); /* where its memory ends */
 
-/* ---- sharded_owners.c: moments by pieces; without ZeRO-1 there is nothing to do ---- */
-
-size_t sharded_numbers(const struct sharded *s, uint32_t shard);
-/* What has to come before the round's work; s->lost, if nobody holds some of it. */
-tr_status sharded_plan_moments(struct trainer *t, struct tr_error *error);
-/* Instead: who gives parts of its shard to another mesh (s->moves) gets all of the shard's. Those in the table of the mesh in force, s->next. */
-tr_status sharded_plan_whole_moments(struct trainer *t, struct tr_error *error);
-tr_status sharded_submit_moments(struct trainer *t, struct tr_error *error);
-tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error);
-/* To s->staged of who writes. */
-/* Of the pieces that newcomers get. */
-tr_status sharded_submit_pieces_moments(struct trainer *t, struct tr_error *error);
-tr_status sharded_wait_pieces_moments(struct trainer *t, struct tr_error *error);
-tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer,
-    struct tr_error *error);
-tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error);
-/* Those that this worker works with are zeros, or some of them. */
-void sharded_clear_moments(struct trainer *t);
-void sharded_clear_range(struct trainer *t, size_t first, size_t end);
-/* A round is committed, and s->next says what is held: pages of the rest are the system's, but of a shard that was read and that training has not begun with yet. */
-void sharded_tidy_moments(struct trainer *t);
-
 /* ---- sharded_update.c ---- */
 
 /* The step under way, once TAG_LOSS has come. */

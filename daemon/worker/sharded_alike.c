@@ -84,12 +84,6 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Pieces of each worker that are compared: of replicas that train apart none. */
-static uint32_t pieces_of(const struct sharded *s)
-{
-	return s->apart == NULL ? s->owners : 0;
-}
-
 /* Of the k-th piece that this worker owns, counted from its first. */
 static int64_t piece_digest_of(const struct trainer *t, uint32_t k)
 {
@@ -130,7 +124,7 @@ static bool is_right(const struct trainer *t, uint32_t i)
 	const int64_t *digests = s->sums->digests;
 	bool right = is_common(t, digests, i, same_shard) &&
 	    is_common(t, digests + r->count, i, same_stage);
-	for (uint32_t k = 0; right && k < smaller(pieces_of(s), ranks_replicas(r)); k++)
+	for (uint32_t k = 0; right && k < smaller(sharded_table_owners(s), ranks_replicas(r)); k++)
 		right = piece_is_common(t, i, k);
 	return right;
 }
@@ -144,10 +138,11 @@ tr_status sharded_compare(struct trainer *t, const struct tr_round *round, struc
 		digests[s->self] = digest_of(t);
 		digests[s->next.count + s->self] = shared_digest_of(t);
 	}
-	for (uint32_t k = 0; s->rank != RANKS_NONE && k < smaller(pieces_of(s), s->dp.count); k++)
+	for (uint32_t k = 0;
+	     s->rank != RANKS_NONE && k < smaller(sharded_table_owners(s), s->dp.count); k++)
 		digests[(2 + k) * s->next.count + s->self] = piece_digest_of(t, k);
 	tr_status status = tr_allreduce(t->group, TAG_PARITY, digests,
-	    (2 + (size_t)pieces_of(s)) * s->next.count, TR_I64, TR_SUM,
+	    (2 + (size_t)sharded_table_owners(s)) * s->next.count, TR_I64, TR_SUM,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_PARITY, error);
@@ -166,7 +161,7 @@ static bool is_lost(const struct sharded *s)
 		uint32_t holder = ranks_holder(&s->next, k);
 		size_t numbers = sharded_numbers(s, k);
 		lost = holder == RANKS_NONE ||
-		    (pieces_of(s) > 0 &&
+		    (sharded_table_owners(s) > 0 &&
 		        owners_plan_add(&plan, &s->next, s->owners, holder, k, numbers,
 		            (struct owners_range){ 0, numbers }, NULL) != TR_OK);
 	}

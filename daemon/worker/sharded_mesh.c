@@ -27,7 +27,7 @@ unsigned sharded_arrays_held(const struct sharded *s)
 /* With ZeRO-1 moments go by pieces (sharded_owners.c). */
 unsigned sharded_arrays_moved(const struct sharded *s)
 {
-	return s->owners > 0 && s->apart == NULL ? PARAMETERS : sharded_arrays_held(s);
+	return sharded_table_owners(s) > 0 ? PARAMETERS : sharded_arrays_held(s);
 }
 
 unsigned sharded_arrays_whole(const struct sharded *s)

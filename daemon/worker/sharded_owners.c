@@ -19,6 +19,11 @@ size_t sharded_numbers(const struct sharded *s, uint32_t number)
 	return mesh_shards_layout(&s->shards, number, &shard)->count;
 }
 
+uint32_t sharded_table_owners(const struct sharded *s)
+{
+	return s->apart == NULL ? s->owners : 0;
+}
+
 /* ---- plans ---- */
 
 static void note_lost(struct sharded *s)
@@ -35,8 +40,7 @@ tr_status sharded_plan_moments(struct trainer *t, struct tr_error *error)
 	size_t numbers[TR_GROUP_PEERS_MAX];
 	s->lost_moments = false;
 	owners_plan_clear(&s->moments);
-	if (s->owners == 0 || s->apart != NULL || s->state->born == 0 ||
-	    ranks_replicas(&s->next) == 0)
+	if (sharded_table_owners(s) == 0 || s->state->born == 0 || ranks_replicas(&s->next) == 0)
 		return TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh); k++)
 		numbers[k] = sharded_numbers(s, k);
@@ -247,7 +251,7 @@ void sharded_tidy_moments(struct trainer *t)
 	struct ranks_peer mine = { .shard = RANKS_NONE };
 	struct owners_range held[2];
 	/* The next table is of another mesh than the arrays, which go with theirs. */
-	if (s->owners == 0 || s->apart != NULL || s->kind == SHARDED_REMESH)
+	if (sharded_table_owners(s) == 0 || s->kind == SHARDED_REMESH)
 		return;
 	/* No table has what was read for training to begin with: it stays whole until it does, however many rounds wait for it. */
 	if (s->loaded != RANKS_NONE)

@@ -181,12 +181,12 @@ static bool allocate_tables(struct model *m)
 }
 
 /* By hand, since what aligned_alloc gives is larger than what it asks for: glibc (before 2.38) does not find it again for the next model of this size, and a mesh that changes makes many. */
-real *model_allocate(size_t bytes, void **allocated)
+void *model_allocate(size_t bytes, void **allocated)
 {
 	*allocated = malloc(bytes + MODEL_ALIGN - 1);
 	return *allocated == NULL
 	    ? NULL
-	    : (real *)(((uintptr_t)*allocated + MODEL_ALIGN - 1) / MODEL_ALIGN * MODEL_ALIGN);
+	    : (void *)(((uintptr_t)*allocated + MODEL_ALIGN - 1) / MODEL_ALIGN * MODEL_ALIGN);
 }
 
 static tr_status allocate(struct model *m, struct tr_error *error)

@@ -20,6 +20,7 @@
 #include "daemon/worker/sharded.h"
 #include "daemon/worker/sharded_apart.h"
 #include "daemon/worker/sharded_copies.h"
+#include "daemon/worker/sharded_owners.h"
 #include "daemon/worker/speed.h"
 #include "daemon/worker/text.h"
 #include "daemon/worker/trainer.h"
