@@ -9,8 +9,6 @@
 #include "collectives/sync/drift.h"
 #include "collectives/sync/searching.h"
 
-#define OPTIONS_LEAST offsetof(struct tr_sync_options, batch) /* its first version */
-
 #define REPORTS_BYTES (TR_GROUP_PEERS_MAX * sizeof(struct sync_report))
 #define ROSTER_BYTES  (TR_GROUP_PEERS_MAX * sizeof(struct lease_wish))
 
@@ -152,7 +150,7 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 	if (!s->tensors)
 		return no_memory(error, count * sizeof(s->tensors[0]));
 	s->tensor_count = count;
-	status = tr_sync_complete(&s->options, number_layers(s, tensors), error);
+	status = sync_options_complete(&s->options, number_layers(s, tensors), error);
 	if (status == TR_OK)
 		status = take_tensors(s, tensors, error);
 	if (status == TR_OK)
@@ -187,7 +185,7 @@ tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
 	if (!s)
 		return no_memory(error, sizeof(*s));
 	s->group = group;
-	tr_status status = sized_read("sync options", options, OPTIONS_LEAST, &s->options,
+	tr_status status = sized_read("sync options", options, SYNC_OPTIONS_LEAST, &s->options,
 	    sizeof(s->options), error);
 	if (status == TR_OK && coll_op_deadline_ms(group) > 0)
 		status = tr_error_set(error, TR_EINVAL,

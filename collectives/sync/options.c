@@ -1,6 +1,7 @@
 #include <math.h>
 
 #include "collectives/sync/sync_internal.h"
+#include "collectives/engine/sized.h"
 #include "common/error.h"
 
 #define SECONDS_MOST 1e6
@@ -157,7 +158,7 @@ static tr_status check_pace(const struct tr_sync_options *o, struct tr_error *er
 	return TR_OK;
 }
 
-tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr_error *error)
+tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, struct tr_error *error)
 {
 	if (o->mode < TR_SYNC_LOCAL_SGD || o->mode > TR_SYNC_HDET)
 		return refuse(error, "mode", o->mode, "a value of enum tr_sync_mode");
@@ -218,13 +219,32 @@ tr_status tr_sync_complete(struct tr_sync_options *o, unsigned layers, struct tr
 	return check_rates(o, error);
 }
 
-uint64_t tr_sync_merges(const struct tr_sync_options *o)
+/* Of a program that may know less of the struct, or more. */
+static tr_status read_options(const struct tr_sync_options *given, struct tr_sync_options *known,
+    struct tr_error *error)
 {
-	const struct sync_schedule schedule = { .steps = o->steps,
-		.period = o->inner_steps,
-		.overlap = (uint64_t)o->overlap,
-		.fragments = o->fragments };
-	bool known = o->steps > 0 && o->inner_steps > 0 && o->fragments > 0 && !pace_decides(o) &&
-	    !o->lr_search;
-	return known ? sync_schedule_rounds(&schedule) : 0;
+	return sized_read("sync options", given, SYNC_OPTIONS_LEAST, known, sizeof(*known), error);
+}
+
+tr_status tr_sync_complete(struct tr_sync_options *given, unsigned layers, struct tr_error *error)
+{
+	struct tr_sync_options o;
+	tr_status status = read_options(given, &o, error);
+	if (status == TR_OK)
+		status = sync_options_complete(&o, layers, error);
+	return status == TR_OK
+	    ? sized_write("sync options", &o, sizeof(o), SYNC_OPTIONS_LEAST, given, error)
+	    : status;
+}
+
+uint64_t tr_sync_merges(const struct tr_sync_options *given)
+{
+	struct tr_sync_options o;
+	if (read_options(given, &o, NULL) != TR_OK || o.steps == 0 || o.inner_steps == 0 ||
+	    o.fragments == 0 || pace_decides(&o) || o.lr_search)
+		return 0;
+	return sync_schedule_rounds(&(struct sync_schedule){ .steps = o.steps,
+	    .period = o.inner_steps,
+	    .overlap = (uint64_t)o.overlap,
+	    .fragments = o.fragments });
 }

@@ -11,7 +11,14 @@
 #include "collectives/sync/schedule.h"
 #include "collectives/sync/search.h"
 #include "collectives/sync/shares.h"
+#include "common/error.h"
 #include "common/limits.h"
+
+#define SYNC_OPTIONS_LEAST offsetof(struct tr_sync_options, batch) /* their first version */
+
+/* tr_sync_complete, of options as long as this library knows them. */
+tr_status sync_options_complete(struct tr_sync_options *options, unsigned layers,
+    struct tr_error *error);
 
 enum { SYNC_FOLLOW_MAX = 4 };
 enum sync_tag {

@@ -153,6 +153,35 @@ static void carry_wants_an_overlap_and_no_alpha(void **state)
 	assert_true(base.alpha == 0);
 }
 
+/* (Both read, and the first wrote, behind what an older program has.) */
+static void an_older_programs_options_are_as_long_as_it_says(void **state)
+{
+	(void)state;
+	unsigned char memory[2 * sizeof(struct tr_sync_options)];
+	struct tr_sync_options *older = (struct tr_sync_options *)(void *)memory, known;
+	const struct tr_sync_options given = mode(TR_SYNC_DILOCO);
+	struct tr_error error;
+
+	memset(memory, 0xff, sizeof(memory));
+	memcpy(memory, &given, SYNC_OPTIONS_LEAST);
+	older->size_of = SYNC_OPTIONS_LEAST;
+	older->steps = 1000;
+	assert_int_equal(tr_sync_complete(older, 12, &error), TR_OK);
+	assert_int_equal(older->size_of, SYNC_OPTIONS_LEAST);
+	assert_true(older->inner_steps == 500 && older->outer_lr == 0.7);
+	for (size_t i = SYNC_OPTIONS_LEAST; i < sizeof(memory); i++)
+		assert_int_equal(memory[i], 0xff);
+	assert_int_equal(tr_sync_merges(older), 2);
+	/* What cannot be leaves all as it was. */
+	older->mode = (enum tr_sync_mode)77;
+	memcpy(&known, older, SYNC_OPTIONS_LEAST);
+	assert_int_equal(tr_sync_complete(older, 12, &error), TR_EINVAL);
+	assert_memory_equal(&known, older, SYNC_OPTIONS_LEAST);
+	older->size_of = 8;
+	assert_int_equal(tr_sync_complete(older, 12, &error), TR_EINVAL);
+	assert_int_equal(tr_sync_merges(older), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -161,6 +190,7 @@ int main(void)
 		cmocka_unit_test(diloco_takes_and_merges_at_multiples_of_h),
 		cmocka_unit_test(defaults_are_the_papers),
 		cmocka_unit_test(options_that_cannot_be_are_named),
+		cmocka_unit_test(an_older_programs_options_are_as_long_as_it_says),
 		cmocka_unit_test(what_does_nothing_is_refused),
 		cmocka_unit_test(carry_wants_an_overlap_and_no_alpha),
 	};
