@@ -142,17 +142,19 @@ static void draw_bar(double share, size_t width, const struct progress_style *st
 uint64_t progress_merges(const Traind__V1__Job *job)
 {
 	const Traind__V1__TrainSpec *train = job->spec != NULL ? job->spec->train : NULL;
-	if (train == NULL || job->progress == NULL || job->restarts > 0 ||
+	if (train == NULL || job->progress == NULL || job->progress->merges == NULL ||
+	    job->restarts > 0 ||
 	    (train->checkpoint != NULL && train->checkpoint->resume[0] != '\0'))
 		return 0;
-	return job_sync_merges(train, job->progress->steps);
+	uint64_t all = job_sync_merges(train, job->progress->steps);
+	return all >= job->progress->merges->count ? all : 0;
 }
 
 /* "12/30", or "12" where nobody knows how many there will be. */
 static const char *merges_of(const Traind__V1__Job *job, char text[2 * PRINT_FIGURE_MAX])
 {
 	uint64_t count = job->progress->merges->count, all = progress_merges(job);
-	(void)snprintf(text, 2 * PRINT_FIGURE_MAX, all >= count && all > 0 ? "%llu/%llu" : "%llu",
+	(void)snprintf(text, 2 * PRINT_FIGURE_MAX, all > 0 ? "%llu/%llu" : "%llu",
 	    (unsigned long long)count, (unsigned long long)all);
 	return text;
 }

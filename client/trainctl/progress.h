@@ -30,7 +30,7 @@ size_t progress_bar(const Traind__V1__Job *job, const struct progress_history *h
 void progress_plain(const Traind__V1__Job *job, char line[PROGRESS_LINE_MAX]);
 
 unsigned progress_live_peers(const Traind__V1__Job *job);
-/* Merges that the job comes to; 0: not known, also where it went on from a checkpoint: its schedule began anew there, and how many it has from before does not say where. */
+/* Merges that the job comes to; 0: not known, or it has more by now; also where it went on from a checkpoint: its schedule began anew there, and how many it has from before does not say where. */
 uint64_t progress_merges(const Traind__V1__Job *job);
 double progress_eta_s(const Traind__V1__Job *job); /* NaN: not known */
 

@@ -108,7 +108,7 @@ static void print_merges(const Traind__V1__Job *job)
 		return;
 	uint64_t all = progress_merges(job);
 	(void)printf("merges      %llu", (unsigned long long)merges->count);
-	if (all >= merges->count && all > 0)
+	if (all > 0)
 		(void)printf(" of %llu", (unsigned long long)all);
 	(void)printf("\n");
 	(void)printf("sent        %s, %s of the %s of data parallel training\n",
