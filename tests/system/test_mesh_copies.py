@@ -11,7 +11,7 @@ from harness import Cluster, wait_for
 from mesh_jobs import BATCH, STEPS, active, parameters, reach, rows_of, shared_kib, train, write_text
 from stubs import pb
 from test_mesh_streaming import HOW, stream_spec
-from test_mesh_sync import INNER, apart_spec, assert_same, assert_same_learning, check_samples, check_to_the_end, distance, rates
+from test_mesh_sync import INNER, apart_spec, assert_same, assert_same_learning, check_samples, check_to_the_end, distance, rates, whole  # noqa: F401 (fixture)
 from test_zero_jobs import assert_same_bits
 
 
@@ -23,15 +23,6 @@ def copied_spec(text, folder, copies, pp, tp, inner=INNER, **options):
 def copied(spec, copies):
     spec.mesh.workers_per_node, spec.mesh.copies = copies * spec.mesh.workers_per_node, copies
     return spec
-
-
-@pytest.fixture(scope="module")
-def single(tmp_path_factory):
-    """The text, and what two replicas of one worker each learn of it."""
-    folder = tmp_path_factory.mktemp("single")
-    text = write_text(folder)
-    train(folder / "cluster", apart_spec(text, folder / "run", 2, 1, 1), 2)
-    return text, folder / "run"
 
 
 def sent_a_merge(folder):
@@ -46,8 +37,8 @@ def split_without_copies(text, folder, pp, tp):
 
 
 @pytest.mark.parametrize("copies,pp,tp", [(2, 1, 1), (2, 1, 2), (3, 1, 2), (2, 2, 1)])
-def test_copies_learn_what_one_does(tmp_path, single, copies, pp, tp):
-    text, one = single
+def test_copies_learn_what_one_does(tmp_path, whole, copies, pp, tp):  # noqa: F811
+    text, one = whole
     spec = copied_spec(text, tmp_path / "run", copies, pp, tp)
     spec.mesh.sequence_parallel = copies * tp == 4
     done, events = train(tmp_path / "cluster", spec, 2, slots=copies * pp * tp)
@@ -60,9 +51,9 @@ def test_copies_learn_what_one_does(tmp_path, single, copies, pp, tp):
     assert 2 * model <= sent < 2.2 * model
 
 
-def test_as_much_goes_between_replicas(tmp_path, single):
+def test_as_much_goes_between_replicas(tmp_path, whole):  # noqa: F811
     """Movements are sent once, whatever the copies: what is more are the headers and words of more workers."""
-    text = single[0]
+    text = whole[0]
     train(tmp_path / "cluster", copied_spec(text, tmp_path / "run", 2, 1, 2), 2, slots=4)
     one, two = split_without_copies(text, tmp_path / "one", 1, 2), sent_a_merge(tmp_path / "run")
     print(f"tp 2: {one:.0f} bytes a merge with one copy, {two:.0f} with two")
@@ -70,47 +61,47 @@ def test_as_much_goes_between_replicas(tmp_path, single):
 
 
 @pytest.mark.parametrize("how,copies,pp,tp", [("streaming", 2, 1, 2), ("carried", 2, 2, 1), ("eager", 2, 1, 1), ("late", 2, 1, 2)])
-def test_copies_that_train_on_while_they_merge(tmp_path, single, how, copies, pp, tp):
-    train(tmp_path / "one-cluster", stream_spec(single[0], tmp_path / "one", how, 1, 1), 2)
-    spec = copied(stream_spec(single[0], tmp_path / "run", how, pp, tp), copies)
+def test_copies_that_train_on_while_they_merge(tmp_path, whole, how, copies, pp, tp):  # noqa: F811
+    train(tmp_path / "one-cluster", stream_spec(whole[0], tmp_path / "one", how, 1, 1), 2)
+    spec = copied(stream_spec(whole[0], tmp_path / "run", how, pp, tp), copies)
     _, events = train(tmp_path / "cluster", spec, 2, slots=copies * pp * tp)
     assert "other numbers" not in events, events
     merges = assert_same_learning(tmp_path / "one", tmp_path / "run")
     assert merges[-1] == STEPS and len(merges) > 2
 
 
-def test_copies_have_their_replicas_learning_rate(tmp_path, single):
+def test_copies_have_their_replicas_learning_rate(tmp_path, whole):  # noqa: F811
     """hdet: what a replica says of its loss is all its copies'."""
-    train(tmp_path / "one-cluster", rates(apart_spec(single[0], tmp_path / "one", 2, 1, 1)), 2)
-    train(tmp_path / "cluster", rates(copied_spec(single[0], tmp_path / "run", 2, 1, 2)), 2, slots=4)
+    train(tmp_path / "one-cluster", rates(apart_spec(whole[0], tmp_path / "one", 2, 1, 1)), 2)
+    train(tmp_path / "cluster", rates(copied_spec(whole[0], tmp_path / "run", 2, 1, 2)), 2, slots=4)
     assert_same(tmp_path / "one", tmp_path / "run")
     ours, theirs = rows_of(tmp_path / "run"), rows_of(tmp_path / "one")
     assert [ours[step]["lr"] for step in sorted(ours)] == pytest.approx([theirs[step]["lr"] for step in sorted(theirs)], rel=1e-4)
 
 
 @pytest.mark.parametrize("copies,pp,tp,owners", [(2, 1, 2, 1), (3, 1, 1, 2), (2, 2, 1, 1)])
-def test_the_bits_without_zero(tmp_path, single, copies, pp, tp, owners):
+def test_the_bits_without_zero(tmp_path, whole, copies, pp, tp, owners):  # noqa: F811
     """Moments are cut over the copies of a replica, and a checkpoint has them all."""
     runs = {}
     for number in (0, owners):
         runs[number] = tmp_path / f"run-{number}"
-        spec = copied_spec(single[0], runs[number], copies, pp, tp, every=8)
+        spec = copied_spec(whole[0], runs[number], copies, pp, tp, every=8)
         spec.mesh.zero_owners = number
         spec.train.sync.deterministic = True  # sums of three have one order in any run
         done, events = train(tmp_path / f"cluster-{number}", spec, 2, slots=copies * pp * tp)
         assert "other numbers" not in events, events
     assert_same_bits(runs[0], runs[owners])
-    assert_same(single[1], runs[owners])
+    assert_same(whole[1], runs[owners])
 
 
-def test_moments_that_are_not_owned_take_no_memory(tmp_path, single):
+def test_moments_that_are_not_owned_take_no_memory(tmp_path, whole):  # noqa: F811
     """Of two copies each has half of them."""
     resident = {}
     for owners in (0, 1):
         with Cluster(tmp_path / f"cluster-{owners}", nodes=2, slots=2) as cluster:
             run = tmp_path / f"run-{owners}"
             # No checkpoint: who writes one has what came for it from the others.
-            spec = copied_spec(single[0], run, 2, 1, 1, steps=1000, every=1000, width=256)
+            spec = copied_spec(whole[0], run, 2, 1, 1, steps=1000, every=1000, width=256)
             spec.mesh.zero_owners = owners
             job = cluster.submit(spec)
             reach(run, 2 * INNER)
@@ -122,9 +113,9 @@ def test_moments_that_are_not_owned_take_no_memory(tmp_path, single):
     print(resident)
 
 
-def test_it_goes_on_from_a_checkpoint(tmp_path, single):
+def test_it_goes_on_from_a_checkpoint(tmp_path, whole):  # noqa: F811
     """One replica of two copies, moments by pieces, goes on as one replica of one: nothing is missing in it."""
-    text, run, rest = single[0], tmp_path / "run", tmp_path / "rest"
+    text, run, rest = whole[0], tmp_path / "run", tmp_path / "rest"
     spec = apart_spec(text, run, 1, 1, 2, every=8)
     spec = copied(spec, 2)
     spec.mesh.zero_owners = 1
@@ -141,15 +132,15 @@ def test_it_goes_on_from_a_checkpoint(tmp_path, single):
         assert all(numpy.abs(left[name] - right[name]).max() < 1e-5 for name in left)
 
 
-def test_copies_with_a_codec(tmp_path, single):
+def test_copies_with_a_codec(tmp_path, whole):  # noqa: F811
     """What coding makes of a part all copies get as it came, and what it lost goes with the next movement."""
     far = {}
     for feedback in (0, -1):
-        spec = copied_spec(single[0], tmp_path / f"run{feedback}", 2, 1, 2)
+        spec = copied_spec(whole[0], tmp_path / f"run{feedback}", 2, 1, 2)
         spec.train.sync.codec, spec.train.sync.feedback = "int2", feedback
         done, events = train(tmp_path / f"cluster{feedback}", spec, 2, slots=4)
         assert done.rounds.committed == STEPS // INNER + 1 and "other numbers" not in events, events
-        far[feedback] = distance(single[1], tmp_path / f"run{feedback}")
+        far[feedback] = distance(whole[1], tmp_path / f"run{feedback}")
     assert far[0] < 0.9 * far[-1], far
 
 
@@ -177,9 +168,9 @@ def check_shards_come_once(events, tp):
 
 
 @pytest.mark.parametrize("tp,codec,by_speed,owners", [(1, "none", False, 0), (2, "int4", True, 1)])
-def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed, owners):
+def test_kills_of_each_rank(tmp_path, whole, tp, codec, by_speed, owners):  # noqa: F811
     """The other replica goes on with what it has of the round, who comes gets its shard out of memory; no sample is in two merges, none is lost."""
-    text, run, steps, inner, workers = single[0], tmp_path / "run", 1000, 10, 4 * tp  # not over before the last kill
+    text, run, steps, inner, workers = whole[0], tmp_path / "run", 1000, 10, 4 * tp  # not over before the last kill
     (tmp_path / "samples").mkdir()
     with Cluster(tmp_path / "cluster", nodes=2, slots=workers // 2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
         spec = copied_spec(text, run, 2, 1, tp, inner=inner, steps=steps, every=50)
@@ -190,12 +181,12 @@ def test_kills_of_each_rank(tmp_path, single, tp, codec, by_speed, owners):
         check_shards_come_once(cluster.events(cluster.job(job)), tp)
 
 
-def test_kills_while_they_train_on(tmp_path, single):
+def test_kills_while_they_train_on(tmp_path, whole):  # noqa: F811
     """Streaming, two fragments carried: what was taken by the other replica's copies is submitted again, part by part."""
     run, how = tmp_path / "run", "carried"
     (tmp_path / "samples").mkdir()
     with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_SAMPLES_LOG": str(tmp_path / "samples")}) as cluster:
-        spec = copied(stream_spec(single[0], run, how, 1, 1, steps=700, every=50), 2)
+        spec = copied(stream_spec(whole[0], run, how, 1, 1, steps=700, every=50), 2)
         spec.train.sync.codec = "int2"
         job = cluster.submit(spec)
         kill_each(cluster, job, run, 4)

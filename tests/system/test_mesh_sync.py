@@ -195,8 +195,8 @@ def test_a_shard_over_a_slow_cable(tmp_path):
         if apart.search(events):
             break
     assert apart.search(events), events
-    # The merge of the round in which the worker died is of half a batch a step; the one after it, in which the shards came, of a whole one.
-    assert missing == INNER * BATCH // 2, events
+    # The merge of the round in which the worker died is of half a batch a step, unless nobody had taken one yet; the one after it, in which the shards came, of a whole one.
+    assert missing in (0, INNER * BATCH // 2), (missing, events)
 
 
 def test_a_slow_replica_takes_fewer_steps(tmp_path):
