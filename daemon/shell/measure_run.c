@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/lockstep.h"
+
 #define LOOK_MS  100
 #define END_MS   10          /* between two looks whether it has ended */
 #define LEAVE_MS 10000       /* to end after its last word: it gives memory back */
@@ -39,22 +41,31 @@ static int put_job(const struct measure_run *run)
 	return -1;
 }
 
-/* words: where errors go; -1: where ours do. */
-static int spawn(const struct measure_run *run, int job, int out, int words, pid_t *pid)
+/* One of those that measure. */
+struct place {
+	int page; /* of their lockstep; -1: it is alone */
+	unsigned self;
+	int out, words; /* where what it prints and its errors go; words -1: where ours do */
+};
+
+static int spawn(const struct measure_run *run, int job, const struct place *place, pid_t *pid)
 {
-	char threads[16], tp[16], sequences[16], beside[16];
+	char threads[16], tp[16], sequences[16], beside[16], self[16];
 	char *argv[] = { (char *)(uintptr_t)run->program, "--measure", threads, tp, sequences,
-		beside, NULL };
+		beside, place->page >= 0 ? self : NULL, NULL };
 	posix_spawn_file_actions_t actions;
 	(void)snprintf(threads, sizeof(threads), "%u", run->threads);
 	(void)snprintf(tp, sizeof(tp), "%" PRIu32, run->tp_most);
 	(void)snprintf(sequences, sizeof(sequences), "%" PRIu32, run->sequences_most);
 	(void)snprintf(beside, sizeof(beside), "%u", run->beside);
+	(void)snprintf(self, sizeof(self), "%u", place->self);
 	(void)posix_spawn_file_actions_init(&actions);
 	(void)posix_spawn_file_actions_adddup2(&actions, job, STDIN_FILENO);
-	(void)posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-	if (words >= 0)
-		(void)posix_spawn_file_actions_adddup2(&actions, words, STDERR_FILENO);
+	(void)posix_spawn_file_actions_adddup2(&actions, place->out, STDOUT_FILENO);
+	if (place->words >= 0)
+		(void)posix_spawn_file_actions_adddup2(&actions, place->words, STDERR_FILENO);
+	if (place->page >= 0)
+		(void)posix_spawn_file_actions_adddup2(&actions, place->page, LOCKSTEP_PAGE_FD);
 	int failed = posix_spawn(pid, run->program, &actions, NULL, argv, environ);
 	(void)posix_spawn_file_actions_destroy(&actions);
 	return failed;
@@ -126,22 +137,23 @@ static tr_status await(const struct measure_run *run, pid_t pid, int from, char 
 
 /* ---- others that measure the same ---- */
 
-#define BESIDE_MOST 256
+#define BESIDE_MOST (LOCKSTEP_MEMBERS_MAX - 1)
 
 struct beside {
 	pid_t pids[BESIDE_MOST];
 	unsigned count;
 };
 
-/* What they print is nobody's. One that cannot be started is missing, and that is all. */
-static void start_beside(const struct measure_run *run, struct beside *beside)
+/* What they print is nobody's. One that cannot be started is missing, and that is all: the others wait for it once. */
+static void start_beside(const struct measure_run *run, int page, struct beside *beside)
 {
 	int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	beside->count = 0;
 	while (nowhere >= 0 && beside->count < run->beside && beside->count < BESIDE_MOST) {
 		int job = put_job(run); /* each reads its own */
+		const struct place place = { page, beside->count + 1, nowhere, nowhere };
 		bool started = job >= 0 &&
-		    spawn(run, job, nowhere, nowhere, &beside->pids[beside->count]) == 0;
+		    spawn(run, job, &place, &beside->pids[beside->count]) == 0;
 		if (job >= 0)
 			(void)close(job);
 		if (!started)
@@ -163,19 +175,23 @@ tr_status measure_run(const struct measure_run *run, char **text, struct tr_erro
 {
 	struct beside beside = { .count = 0 };
 	int job = put_job(run), ends[2] = { -1, -1 };
+	int page = run->beside > 0 && run->beside <= BESIDE_MOST ? lockstep_create() : -1;
 	pid_t pid = 0;
 	char *room = calloc(1, TEXT_MAX);
 	tr_status st = TR_OK;
 	if (job < 0 || room == NULL || pipe2(ends, O_CLOEXEC) != 0)
 		st = tr_error_set(error, TR_EIO, "no pipe to a trainworker: %s", strerror(errno));
 	if (st == TR_OK)
-		start_beside(run, &beside);
-	int failed = st == TR_OK ? spawn(run, job, ends[1], -1, &pid) : 0;
+		start_beside(run, page, &beside);
+	const struct place place = { page, 0, ends[1], -1 };
+	int failed = st == TR_OK ? spawn(run, job, &place, &pid) : 0;
 	if (failed != 0)
 		st = tr_error_set(error, TR_EIO, "cannot start %s: %s", run->program,
 		    strerror(failed));
 	if (ends[1] >= 0)
 		(void)close(ends[1]);
+	if (page >= 0)
+		(void)close(page);
 	if (st == TR_OK)
 		st = await(run, pid, ends[0], room, error);
 	end_beside(&beside);

@@ -1,4 +1,4 @@
-/* Runs `trainworker --measure` (daemon/worker/measure.h) and waits for what it prints. */
+/* Runs `trainworker --measure` (daemon/worker/measure.h) and waits for what it prints. Those beside it measure in step with it (common/lockstep.h). */
 #ifndef TR_DAEMON_SHELL_MEASURE_RUN_H
 #define TR_DAEMON_SHELL_MEASURE_RUN_H
 

@@ -47,7 +47,7 @@ struct measured {
 	size_t sequences, length;
 	bool sequence_parallel; /* the job asks for it */
 	uint32_t parts;         /* of the width, of a strict job; else 0 */
-	unsigned beside;        /* other processes that take as much memory */
+	const struct measure_limits *limits;
 	struct model_room how;
 };
 
@@ -87,11 +87,14 @@ static void on_final(void *arg, size_t offset)
 	times->finals++;
 }
 
+/* Who measures in step with others waits for those that it would exchange with: of its tp, as far as they are here. */
 static bool exchange_nothing(void *arg, real *data, size_t count)
 {
-	(void)arg;
+	const struct measured *m = arg;
+	unsigned tp = m->tensor.size, first = m->limits->self / tp * tp;
 	(void)data;
 	(void)count;
+	lockstep_meet(m->limits->lockstep, first, first + tp);
 	return true;
 }
 
@@ -118,7 +121,7 @@ static void finish(struct measured *m)
 		.dropout = m->dropout,
 		.sequence_parallel = m->sequence_parallel,
 		.parts = m->parts,
-		.beside = m->beside };
+		.limits = m->limits };
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -150,6 +153,7 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 	m->samples = zeroed(sequences * sizeof(*m->samples));
 	m->tensor = (struct model_tensor){ .size = tp,
 		.vocab = config->vocab,
+		.arg = m,
 		.sum = exchange_nothing,
 		.maximum = exchange_nothing,
 		.reduce_scatter = exchange_nothing,
@@ -209,11 +213,11 @@ static struct costs run(struct measured *m)
 	double begun = now_s();
 	size_t count = 0;
 	(void)run_once(m); /* it touches all memory for the first time */
-	while (count < RUNS_MOST) {
+	for (bool enough = false; !enough;) {
 		runs[count++] = run_once(m);
 		double spent = now_s() - begun;
-		if (spent > LONG_S || (count > RUNS && spent > ENOUGH_S))
-			break;
+		enough = count == RUNS_MOST || spent > LONG_S || (count > RUNS && spent > ENOUGH_S);
+		enough = lockstep_agree(m->limits->lockstep, enough) || count == RUNS_MOST;
 	}
 	qsort(runs, count, sizeof(runs[0]), compare_totals);
 	return runs[count / 2];
@@ -231,7 +235,8 @@ static struct totals totals_of(struct measured *m)
 	struct totals best = { INFINITY, INFINITY };
 	struct model_batch batch = { m->tokens, m->tokens, m->sequences, m->length, m->samples };
 	double sum, begun = now_s();
-	for (unsigned i = 0;; i++) {
+	bool enough = false;
+	for (unsigned i = 0; !enough; i++) {
 		double from = now_s();
 		model_part_begin(m->model);
 		(void)model_gradient_of(m->model, &batch, NULL, &sum);
@@ -244,9 +249,10 @@ static struct totals totals_of(struct measured *m)
 			best.gradient_s = fmin(best.gradient_s, between - from);
 			best.loss_s = fmin(best.loss_s, now - between);
 		}
-		if (i > 0 && (now - begun > LONG_S || (i >= RUNS && now - begun > ENOUGH_S)))
-			return best;
+		enough = i > 0 && (now - begun > LONG_S || (i >= RUNS && now - begun > ENOUGH_S));
+		enough = lockstep_agree(m->limits->lockstep, enough);
 	}
+	return best;
 }
 
 /* What more layers take, and the rest: of embedding and head together. */
@@ -480,7 +486,8 @@ static tr_status measure_tp(struct measured *m, const struct model_config *confi
 		if (!is_measured(own, n, most))
 			continue;
 		bool fits = last == 0 ||
-		    (double)took / last * n * (1 + m->beside) < available_bytes();
+		    (double)took / last * n * (1 + m->limits->beside) < available_bytes();
+		fits = lockstep_agree(m->limits->lockstep, fits);
 		if (fits)
 			st = measure(m, config, tp, n, to, &took, error);
 		if (!fits || (st == TR_ENOMEM && last > 0)) {
@@ -507,7 +514,7 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 {
 	struct measured m = { .sequence_parallel = spec->mesh != NULL &&
 		    spec->mesh->sequence_parallel,
-		.beside = limits->beside };
+		.limits = limits };
 	struct model_config config;
 	tr_status st = job_model_config(spec->train->model, &config, error);
 	bool strict = job_is_strict(spec->train);

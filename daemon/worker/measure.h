@@ -1,5 +1,6 @@
 /* What the parts of a model cost on this machine, for the planner (daemon/plan/plan_costs.h): up to four layers of the job's model, with embedding and head, are run as
- * one worker of tp would run them, for each tp that divides and each microbatch, with nobody to exchange with. Times are between the model's own reports (model_hooks),
+ * one worker of tp would run them, for each tp that divides and each microbatch, with nobody to exchange with; but who measures beside others waits for those that would be of its tp wherever they exchange
+ * something: each sum waits for the slowest, so the times have that in them. Times are between the model's own reports (model_hooks),
  * those of the median of several runs (of a strict job the shortest); memory is what the model has put aside (slots.h).
  *
  * Lines of text, for trainctl:
@@ -17,12 +18,15 @@
 #include <stdio.h>
 
 #include "common/error.h"
+#include "common/lockstep.h"
 #include "traind/v1/trainer.pb-c.h"
 
 struct measure_limits {
 	unsigned threads;
 	unsigned
 	    beside; /* so many other processes measure the same meanwhile, and take as much memory */
+	struct lockstep *lockstep; /* with them; borrowed; NULL: each by itself */
+	unsigned self;             /* which of them this is; what member 0 prints is read */
 	uint32_t
 	    tp_most; /* divisors of the heads up to this: small ones, powers of two, the job's own */
 	uint32_t

@@ -1,0 +1,130 @@
+#include "common/lockstep.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOKS_OF_CLOCK 64 /* looks for who is to come, between two at the clock */
+
+struct member {
+	_Alignas(64) _Atomic uint64_t met, agreed; /* how often */
+	_Atomic bool left;
+};
+
+struct page {
+	struct member members[LOCKSTEP_MEMBERS_MAX];
+	_Atomic bool
+	    words[2]; /* of member 0, in turn: it is no more than one ahead of who reads the last one */
+};
+
+struct lockstep {
+	struct page *page;
+	unsigned self, members;
+};
+
+int lockstep_create(void)
+{
+	int fd = memfd_create("lockstep", MFD_CLOEXEC);
+	if (fd >= 0 && ftruncate(fd, sizeof(struct page)) != 0) {
+		(void)close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+tr_status lockstep_open(int page, unsigned self, unsigned members, struct lockstep **lockstep,
+    struct tr_error *error)
+{
+	struct stat is;
+	if (members > LOCKSTEP_MEMBERS_MAX || self >= members || fstat(page, &is) != 0 ||
+	    is.st_size != (off_t)sizeof(struct page))
+		return tr_error_set(error, TR_EINVAL, "no page to measure in step with others");
+	struct lockstep *l = calloc(1, sizeof(*l));
+	if (l == NULL)
+		return tr_error_set(error, TR_ENOMEM, "out of memory");
+	void *at = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+	if (at == MAP_FAILED) {
+		free(l);
+		return tr_error_set(error, TR_EIO, "mmap: %s", strerror(errno));
+	}
+	*l = (struct lockstep){ at, self, members };
+	*lockstep = l;
+	return TR_OK;
+}
+
+void lockstep_close(struct lockstep *l)
+{
+	if (l == NULL)
+		return;
+	atomic_store(&l->page->members[l->self].left, true);
+	(void)munmap(l->page, sizeof(struct page));
+	free(l);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static bool has_come(const struct member *member, bool agreeing, uint64_t times)
+{
+	return atomic_load(agreeing ? &member->agreed : &member->met) >= times ||
+	    atomic_load(&member->left);
+}
+
+/* Until it has come so often; it has left, if it does not. */
+static void wait_for(struct member *member, bool agreeing, uint64_t times)
+{
+	uint64_t begun_ms = 0;
+	for (unsigned looks = 1; !has_come(member, agreeing, times); looks++) {
+		(void)sched_yield();
+		if (looks % LOOKS_OF_CLOCK != 0)
+			continue;
+		if (begun_ms == 0)
+			begun_ms = now_ms();
+		else if (now_ms() - begun_ms > LOCKSTEP_PATIENCE_MS)
+			atomic_store(&member->left, true);
+	}
+}
+
+/* Returns whether this member is still waited for. */
+static bool come(struct lockstep *l, bool agreeing, unsigned first, unsigned end)
+{
+	struct member *members = l->page->members, *self = &members[l->self];
+	_Atomic uint64_t *mine = agreeing ? &self->agreed : &self->met;
+	uint64_t times = atomic_fetch_add(mine, 1) + 1;
+	for (unsigned i = first; i < end && !atomic_load(&self->left); i++)
+		if (i != l->self)
+			wait_for(&members[i], agreeing, times);
+	return !atomic_load(&self->left);
+}
+
+void lockstep_meet(struct lockstep *l, unsigned first, unsigned end)
+{
+	if (l != NULL)
+		(void)come(l, false, first, end < l->members ? end : l->members);
+}
+
+bool lockstep_agree(struct lockstep *l, bool word)
+{
+	if (l == NULL)
+		return word;
+	struct member *leader = &l->page->members[0], *self = &l->page->members[l->self];
+	uint64_t times = atomic_load(&self->agreed) + 1;
+	_Atomic bool *said = &l->page->words[times % 2];
+	if (l->self == 0)
+		atomic_store(said, word);
+	/* It may have left since. */
+	return come(l, true, 0, l->members) && atomic_load(&leader->agreed) >= times
+	    ? atomic_load(said)
+	    : word;
+}
