@@ -2,6 +2,7 @@
 run is named. No figure is judged."""
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from stubs import BUILD, ROOT
 
 COLLBENCH = BUILD / "bin" / "collbench"
-FIGURES = ["world", "bytes", "algo", "transport", "dtype", "median_s", "algbw_gbps", "busbw_gbps", "identical", "rss_mib", "caller_mib",
+FIGURES = ["world", "bytes", "algo", "transport", "dtype", "median_s", "algbw_gbps", "busbw_gbps", "identical", "rss_mib", "caller_mib", "huge_mib",
            "cpu_s", "wire_bytes", "congestion"]
 
 
@@ -80,6 +81,18 @@ def test_the_floors_add_right(floor, world, size):
     assert not set(FIGURES) - set(row), row
     assert row["peer"] == floor and row["identical"] is True
     assert row["wire_bytes"] <= 2 * (world - 1) / world * size * 1.1 + 8  # a ring's bytes and no more
+
+
+@pytest.mark.parametrize("contender", [[COLLBENCH, "--json", "--transport", "tcp"], [BUILD / "bench" / "bare_ring"], [BUILD / "bench" / "bare_fold"],
+                                       [BUILD / "bench" / "gloo_bench"]], ids=lambda words: words[0].name)
+def test_all_have_their_memory_in_huge_pages(contender):
+    """Ours is (tr_alloc); so is a peer's, or pages and not the software make the difference."""
+    if not contender[0].exists():
+        pytest.skip(f"{contender[0].name} is not built")
+    if "[never]" in pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("the system has no huge pages")
+    row, = rows_of(*contender, "--world", 2, "--bytes", 32 << 20, "--iters", 3)
+    assert row["identical"] is True and row["huge_mib"] >= 16, row
 
 
 def test_the_bytes_alone_are_a_ring_s_bytes_and_nothing_is_added():
