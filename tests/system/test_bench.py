@@ -46,7 +46,7 @@ def test_collbench_knows_all_element_types(dtype):
 
 
 @pytest.mark.parametrize("options", [["--algo", "square"], ["--transport", "pigeon"], ["--kill-at", "1.5"], ["--world", "0"],
-                                     ["--dtype", "f8"], ["--codec", "zip"], ["--iters", "2,3"], ["--bytes", "7"],
+                                     ["--dtype", "f8"], ["--codec", "zip"], ["--victim", "nobody"], ["--iters", "2,3"], ["--bytes", "7"],
                                      ["--kill-at", "0.5", "--stop-at", "0.5"], ["ring"]])
 def test_collbench_refuses_what_it_does_not_know(options):
     done = run(COLLBENCH, *options, "--json")
@@ -65,6 +65,19 @@ def test_a_death_in_mid_op_is_measured_and_the_result_exact(algo, transport, at)
     assert 0 <= row["kept"] <= 1 and row["trigger"]
     assert row["median_s"] == pytest.approx(row["undisturbed_s"], abs=1e-6) and row["rss_mib"] >= 0
     assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * 2 * 3 / 4, rel=0.01)
+
+
+def test_a_hub_s_death_is_measured():
+    """Who sends most: (n - 1) S of a star's hub beside S of a leaf. The others' sums have to begin again somewhere else."""
+    row, = rows_of(COLLBENCH, "--world", 4, "--bytes", 4 << 20, "--algo", "star", "--transport", "tcp", "--iters", 3, "--kill-at", 0.5, "--victim",
+                   "busiest", "--json")
+    assert row["exact"] is True and row["identical"] is True and row["resent_bytes"] > 0
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_join_is_measured(transport):
+    row, = rows_of(BUILD / "bin" / "faultbench", "--fault", "join", "--world", 2, "--bytes", 1 << 20, "--transport", transport, "--trials", 1, "--json")
+    assert row["transport"] == transport and row["takes_part_ms"][0] >= row["admitted_ms"][0] > 0 and row["next_op_ms"][0] >= 0
 
 
 @pytest.mark.parametrize("world", [2, 8])
