@@ -149,6 +149,15 @@ def test_the_script_prints_a_table_and_draws(tmp_path):
     assert "bare ring" in done.stdout and "traind auto" in done.stdout
 
 
+def test_the_scale_s_counts_are_what_its_formulas_say():
+    """scalebench ends with an error where they are not."""
+    rows = rows_of(BUILD / "bin" / "scalebench", "--json")
+    assert {row["peers"] for row in rows if row["algo"] == "direct"} == {8, 64, 256, 512, 4096}
+    for row in rows:
+        assert row["counted"] == (row["peers"] <= 256) and row["control"] == 2 * (row["peers"] - 1)
+        assert row["segments"] > 0 and row["install_bytes"] > row["report_bytes"] > 0 and row["op_s"] > 0 and row["view_s"] > 0
+
+
 def test_relaybench_measures_both_ways_in_turns():
     rows = rows_of(BUILD / "bin" / "relaybench", 8, 2)
     assert [row["way"] for row in rows] == ["direct", "relayed"] * 2
