@@ -210,12 +210,13 @@ def print_deaths(name, rows):
         return
     def middle(key):
         return statistics.median(row[key] for row in rows)
+    late = sum(row["trigger"] != "bytes" for row in rows)
     detected = [row["detect_s"] for row in rows if row["detect_s"] is not None]
-    print(f"  {name.split()[0]} of 1 of 4 in mid 64 MiB, {rows[0]['algo']}: {middle('disturbed_s') * 1e3:.0f} ms instead of "
+    print(f"  {name.split()[0]} of 1 of 4 in mid 64 MiB, {rows[0]['algo']}{', its hub' if name.endswith('hub') else ''}: {middle('disturbed_s') * 1e3:.0f} ms instead of "
           f"{middle('undisturbed_s') * 1e3:.0f}: {middle('added_s') * 1e3:+.0f} ms{' (target +50)' if name.startswith('SIGKILL') else ''}; first known after "
           f"{statistics.median(detected) * 1e3 if detected else float('nan'):.0f} ms; "
           f"{middle('resent_shares'):.2f} S/n given out again{' (target 1.5)' if name == 'SIGKILL direct' else ''}; "
-          f"{'exact' if all(row['exact'] for row in rows) else 'NOT EXACT'}")
+          f"{'exact' if all(row['exact'] for row in rows) else 'NOT EXACT'}{f'; {late} of {len(rows)} ended before it' if late else ''}")
 
 
 def machine():
@@ -262,6 +263,8 @@ def main():
         for algorithm in ("direct", "ring", "star"):
             deaths[f"SIGKILL {algorithm}"] = run.collbench("--kill-at", [*middle, "--algo", algorithm, "--kill-at", KILL_AT],
                                                            options.repetitions)
+        deaths["SIGKILL hub"] = run.collbench("--victim", [*middle, "--algo", "star", "--kill-at", KILL_AT, "--victim", "busiest"],
+                                              options.repetitions)
         deaths["SIGSTOP"] = run.collbench("--stop-at", [*middle, "--algo", "direct", "--stop-at", KILL_AT], 1)
     print_targets(found)
     for name, rows in deaths.items():

@@ -27,7 +27,7 @@ REPLAY_O := $(BUILD)/obj-replay
 $(eval $(call fuzz_objects,$(FUZZ_O),clang-14 -fsanitize=fuzzer-no-link $(FUZZ_SAN)))
 $(eval $(call fuzz_objects,$(REPLAY_O),$(CC) $(FUZZ_SAN)))
 
-$(BUILD)/fuzz/fuzz_%: $(FUZZ_O)/tests/fuzz/fuzz_%.o $(FUZZ_O)/lib.a
+$(BUILD)/fuzz/fuzz_%: $(FUZZ_O)/tests/fuzz/fuzz_%.o $(FUZZ_O)/lib.a | fuzz-deps
 	@mkdir -p $(@D)
 	@echo "ld $@"
 	@clang-14 -fsanitize=fuzzer $(FUZZ_SAN) -pthread -o $@ $^ $(FUZZ_LINK)
@@ -35,6 +35,11 @@ $(BUILD)/fuzz-replay/fuzz_%: $(REPLAY_O)/tests/fuzz/fuzz_%.o $(REPLAY_O)/tests/f
 	@mkdir -p $(@D)
 	@echo "ld $@"
 	@$(CC) $(FUZZ_SAN) -pthread -o $@ $^ $(FUZZ_LINK)
+
+# libFuzzer is a package of its own (libclang-rt-14-dev).
+.PHONY: fuzz-deps
+fuzz-deps:
+	@scripts/deps.sh fuzz
 
 .PHONY: fuzz fuzz-replay fuzz-corpus $(FUZZ:%=fuzz-one-%)
 fuzz-replay: $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/fuzz-replay/fuzz_%,$(wildcard tests/fuzz/fuzz_*.c))

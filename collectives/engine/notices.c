@@ -99,6 +99,14 @@ static size_t place_of(const struct member *member, const Traind__Peer__RoundCom
 	return at;
 }
 
+static void send_soon(struct member *member)
+{
+	if (uv_timer_get_due_in(&member->records_timer) > TR_RECORDS_INTERVAL_MS ||
+	    !uv_is_active((uv_handle_t *)&member->records_timer))
+		(void)uv_timer_start(&member->records_timer, on_records_timer,
+		    TR_RECORDS_INTERVAL_MS, 0);
+}
+
 void notices_record(struct member *member, Traind__Peer__RoundCommit *record)
 {
 	if (record->round <= member->recorded_round || !make_room(member)) {
@@ -118,10 +126,8 @@ void notices_record(struct member *member, Traind__Peer__RoundCommit *record)
 		member->record_sent = at;
 	if (member->record_count - member->record_sent >= TR_RECORDS_BATCH)
 		send_records(member, SIZE_MAX);
-	else if (uv_timer_get_due_in(&member->records_timer) > TR_RECORDS_INTERVAL_MS ||
-	    !uv_is_active((uv_handle_t *)&member->records_timer))
-		(void)uv_timer_start(&member->records_timer, on_records_timer,
-		    TR_RECORDS_INTERVAL_MS, 0);
+	else
+		send_soon(member);
 }
 
 void notices_recorded(struct member *member, uint64_t round)
@@ -135,9 +141,12 @@ void notices_recorded(struct member *member, uint64_t round)
 		return;
 	forget_records(member, logged);
 	member->records_since_ms = uv_now(&member->engine->loop);
-	if (member->record_sent == 0 ||
-	    member->record_count - member->record_sent >= TR_RECORDS_BATCH)
+	/* What came meanwhile, or is told again behind those, goes with the next batch: a log that is quick is no reason for more. */
+	if (member->record_count - member->record_sent >= TR_RECORDS_BATCH ||
+	    (member->over && member->record_sent == 0))
 		send_records(member, SIZE_MAX);
+	else if (member->record_count > member->record_sent && !member->over)
+		send_soon(member);
 }
 
 void notices_again(struct member *member)

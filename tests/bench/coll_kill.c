@@ -40,6 +40,7 @@ struct found {
 struct scene {
 	pthread_barrier_t barrier;
 	struct found found[MEASURE_WORLD_MAX];
+	_Atomic unsigned victim;
 	_Atomic double signal_s; /* when it was raised; 0: not yet */
 	const char *_Atomic
 	    trigger; /* what told the victim; a string of this program, the same in all its forks */
@@ -178,6 +179,19 @@ static double resent_bytes(const struct actor *a)
 	return (double)stats.resent_bytes;
 }
 
+/* Of what each sent in the ops before. */
+static unsigned choose_victim(const struct actor *a)
+{
+	const struct found *found = a->scene->found;
+	unsigned victim = a->victim;
+	(void)pthread_barrier_wait(&a->scene->barrier);
+	for (unsigned i = 0; a->kill.busiest && i < a->c.c.world; i++)
+		if (found[i].undisturbed_bytes > found[victim].undisturbed_bytes)
+			victim = i;
+	atomic_store(&a->scene->victim, victim);
+	return victim;
+}
+
 static void body(void *arg, unsigned rank)
 {
 	struct actor a = *(const struct actor *)arg;
@@ -205,6 +219,7 @@ static void body(void *arg, unsigned rank)
 	}
 	mine->undisturbed_s = measure_median(op_s, timed);
 	mine->undisturbed_bytes = measure_median(bytes, timed);
+	a.victim = choose_victim(&a);
 	struct watch watch = { .actor = &a,
 		.op_s = mine->undisturbed_s,
 		.op_bytes = mine->undisturbed_bytes };
@@ -229,17 +244,18 @@ static void print_case(const struct actor *a, const struct coll_log *log)
 {
 	const struct found *found = a->scene->found;
 	const struct coll_case *c = &a->c;
+	unsigned victim = atomic_load(&a->scene->victim), first = victim == 0;
 	struct found worst = { .exact = true };
 	double signal_s = atomic_load(&a->scene->signal_s), resent = 0;
 	bool identical = true;
 	for (unsigned i = 0; i < c->c.world; i++) {
 		worst.undisturbed_s = fmax(worst.undisturbed_s, found[i].undisturbed_s);
-		if (i == a->victim)
+		if (i == victim)
 			continue;
 		worst.disturbed_s = fmax(worst.disturbed_s, found[i].disturbed_s);
 		worst.exact = worst.exact && found[i].exact;
 		worst.kept = found[i].kept;
-		identical = identical && found[i].digest == found[0].digest;
+		identical = identical && found[i].digest == found[first].digest;
 		worst.rss_mib = fmax(worst.rss_mib, found[i].rss_mib);
 		resent += found[i].resent;
 	}
@@ -282,7 +298,7 @@ static bool watch_processes(const struct actor *a, pid_t *pids, struct coll_log 
 			if (pids[i] <= 0 || waitpid(pids[i], &status, WNOHANG) != pids[i])
 				continue;
 			pids[i] = 0;
-			if (i == a->victim)
+			if (i == atomic_load(&a->scene->victim))
 				well = well && atomic_load(&a->scene->signal_s) > 0;
 			else if (left-- > 0 && status != 0)
 				well = false;
@@ -314,6 +330,7 @@ static struct scene *make_scene(unsigned world)
 	(void)pthread_barrier_init(&scene->barrier, &shared, world);
 	(void)pthread_barrierattr_destroy(&shared);
 	atomic_store(&scene->trigger, "none");
+	atomic_store(&scene->victim, world - 1);
 	return scene;
 }
 
@@ -339,7 +356,7 @@ bool coll_kill_run(const struct coll_case *c, const struct coll_kill *kill, cons
 	processes_start(c->c.world, body, &a, pids);
 	bool well = watch_processes(&a, pids, &log);
 	for (unsigned i = 0; well && i < c->c.world; i++)
-		well = i == a.victim || a.scene->found[i].done;
+		well = i == atomic_load(&a.scene->victim) || a.scene->found[i].done;
 	if (well)
 		print_case(&a, &log);
 	else

@@ -21,6 +21,7 @@
 struct coll_kill {
 	double at; /* fraction of the op; 0: no kill */
 	bool stop;
+	bool busiest; /* it strikes who sends most in an op, a star's hub; else some process */
 };
 
 /* Runs the case with a memberd of its own and prints one JSON object. false: something failed and said why. */

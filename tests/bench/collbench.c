@@ -46,6 +46,8 @@ static int usage(FILE *to)
 	      "  --kill-at F          SIGKILL for one process when it has sent the fraction F of "
 	      "what it sends in an op\n"
 	      "  --stop-at F          the same with SIGSTOP\n"
+	      "  --victim V           of these: some, or busiest: who sends most, as a star's "
+	      "hub (some)\n"
 	      "  --each               with --json: the time of each of the first ops, and why the "
 	      "algorithm is what it is\n"
 	      "  --json               one JSON object a case\n"
@@ -148,6 +150,9 @@ static bool parse_one(struct bench *bench, int option, char *value)
 	case 'S':
 		bench->kill.stop = option == 'S';
 		return bench->kill.at == 0 && parse_fraction(value, &bench->kill.at);
+	case 'v':
+		bench->kill.busiest = strcmp(value, "busiest") == 0;
+		return bench->kill.busiest || strcmp(value, "some") == 0;
 	case 'e':
 		return common->c.each = true;
 	case 'j':
@@ -180,10 +185,10 @@ static bool parse(struct bench *bench, int argc, char **argv)
 		{ "bytes", 1, NULL, 'b' }, { "algo", 1, NULL, 'a' }, { "transport", 1, NULL, 't' },
 		{ "dtype", 1, NULL, 'd' }, { "codec", 1, NULL, 'c' }, { "iters", 1, NULL, 'i' },
 		{ "sockets", 1, NULL, 's' }, { "congestion", 1, NULL, 'C' },
-		{ "kill-at", 1, NULL, 'k' }, { "stop-at", 1, NULL, 'S' }, { "json", 0, NULL, 'j' },
-		{ "each", 0, NULL, 'e' }, { "tls", 1, NULL, 'T' }, { "sites", 1, NULL, 'p' },
-		{ "policy", 1, NULL, 'P' }, { "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' },
-		{ 0 } };
+		{ "kill-at", 1, NULL, 'k' }, { "stop-at", 1, NULL, 'S' },
+		{ "victim", 1, NULL, 'v' }, { "json", 0, NULL, 'j' }, { "each", 0, NULL, 'e' },
+		{ "tls", 1, NULL, 'T' }, { "sites", 1, NULL, 'p' }, { "policy", 1, NULL, 'P' },
+		{ "memberd", 1, NULL, 'm' }, { "help", 0, NULL, 'h' }, { 0 } };
 	for (int o, at = 0; (o = getopt_long(argc, argv, "", options, &at)) != -1;) {
 		if (o == 'h')
 			exit(usage(stdout));

@@ -1,7 +1,7 @@
 /* What a death and a join cost the others, through libtraincoll with a real memberd: each trial is a group of its own.
  *
  *	faultbench --fault kill --world 4 --bytes 67108864 --policy keep --trials 5 --json
- *	faultbench --fault join --world 3 --bytes 1048576
+ *	faultbench --fault join --world 3 --bytes 1048576 --transport tcp
  *
  * kill: one process gets SIGKILL halfway through an op. extra_ms: how much later the last survivor's op ended than the median of
  * undisturbed ones; resumed_ms: from the kill to the last survivor's return from the disturbed op.
@@ -40,7 +40,7 @@
 #define TRIALS_MAX 101
 
 struct bench {
-	const char *memberd, *fault, *policy, *algorithm, *log_level, *address;
+	const char *memberd, *fault, *policy, *algorithm, *transport, *log_level, *address;
 	unsigned world, trials;
 	size_t bytes;
 	bool json;
@@ -150,6 +150,9 @@ static void run_process(const struct bench *bench, unsigned trial, struct shared
 	options.algorithm = strcmp(bench->algorithm, "ring") == 0 ? TR_RING
 	    : strcmp(bench->algorithm, "star") == 0               ? TR_STAR
 	                                                          : TR_AUTO;
+	options.transport = strcmp(bench->transport, "tcp") == 0 ? TR_TRANSPORT_TCP
+	    : strcmp(bench->transport, "shm") == 0               ? TR_TRANSPORT_SHM
+	                                                         : TR_TRANSPORT_AUTO;
 	row->connect_ns = now_ns();
 	check(tr_group_join(&options, &group, &error), "join", &error);
 	row->joined_ns = now_ns();
@@ -372,10 +375,10 @@ static void print_outcomes(const struct bench *bench, const struct outcome *outc
 	};
 	bool kills = strcmp(bench->fault, "kill") == 0;
 	printf(bench->json ? "{\"fault\": \"%s\", \"world\": %u, \"bytes\": %zu, \"policy\": "
-	                     "\"%s\", \"algo\": \"%s\", \"trials\": %u"
-	                   : "%s, %u processes, %zu bytes, %s, %s, %u trials:",
+	                     "\"%s\", \"algo\": \"%s\", \"transport\": \"%s\", \"trials\": %u"
+	                   : "%s, %u processes, %zu bytes, %s, %s, %s, %u trials:",
 	    bench->fault, bench->world, bench->bytes, bench->policy, bench->algorithm,
-	    bench->trials);
+	    bench->transport, bench->trials);
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
 		double values[TRIALS_MAX];
 		if (kills ? !figures[i].kill : !figures[i].join)
@@ -392,8 +395,9 @@ static bool parse(struct bench *bench, int argc, char **argv)
 {
 	static const struct option options[] = { { "fault", 1, NULL, 'f' },
 		{ "world", 1, NULL, 'w' }, { "bytes", 1, NULL, 'b' }, { "policy", 1, NULL, 'p' },
-		{ "algo", 1, NULL, 'a' }, { "trials", 1, NULL, 't' }, { "json", 0, NULL, 'j' },
-		{ "memberd", 1, NULL, 'm' }, { "log-level", 1, NULL, 'l' }, { 0 } };
+		{ "algo", 1, NULL, 'a' }, { "transport", 1, NULL, 'T' }, { "trials", 1, NULL, 't' },
+		{ "json", 0, NULL, 'j' }, { "memberd", 1, NULL, 'm' },
+		{ "log-level", 1, NULL, 'l' }, { 0 } };
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (o == 'f')
 			bench->fault = optarg;
@@ -405,6 +409,8 @@ static bool parse(struct bench *bench, int argc, char **argv)
 			bench->policy = optarg;
 		else if (o == 'a')
 			bench->algorithm = optarg;
+		else if (o == 'T')
+			bench->transport = optarg;
 		else if (o == 't')
 			bench->trials = (unsigned)strtoul(optarg, NULL, 10);
 		else if (o == 'j')
@@ -427,6 +433,7 @@ int main(int argc, char **argv)
 	struct bench bench = { .fault = "kill",
 		.policy = "keep",
 		.algorithm = "auto",
+		.transport = "auto",
 		.log_level = "error",
 		.world = 4,
 		.bytes = 64u << 20,
@@ -441,7 +448,8 @@ int main(int argc, char **argv)
 	if (!parse(&bench, argc, argv)) {
 		fprintf(stderr,
 		    "usage: faultbench [--fault kill|join] [--world N] [--bytes B] [--policy "
-		    "keep|uniform|replay] [--algo ring|star|auto] [--trials T] [--json] [--memberd "
+		    "keep|uniform|replay] [--algo ring|star|auto] [--transport auto|tcp|shm] "
+		    "[--trials T] [--json] [--memberd "
 		    "PATH] [--log-level LEVEL]\n");
 		return 2;
 	}

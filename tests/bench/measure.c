@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -121,6 +122,39 @@ static double counted_twice_mib(void)
 	return line_mib(path, "Rss:") - line_mib(path, "Pss:");
 }
 
+static double huge_mib(void)
+{
+	const char *path = "/proc/self/smaps_rollup";
+	return line_mib(path, "AnonHugePages:") + line_mib(path, "ShmemPmdMapped:");
+}
+
+void *measure_memory_get(size_t bytes)
+{
+	if (bytes < MEASURE_HUGE_BYTES)
+		return aligned_alloc(64, bytes);
+	bytes = (bytes + MEASURE_HUGE_BYTES - 1) / MEASURE_HUGE_BYTES * MEASURE_HUGE_BYTES;
+	void *memory = aligned_alloc(MEASURE_HUGE_BYTES, bytes);
+	if (memory != NULL)
+		(void)madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+void measure_memory_collapse(void *memory, size_t bytes)
+{
+	size_t misplaced = -(uintptr_t)memory % MEASURE_HUGE_BYTES;
+	if (bytes < misplaced + MEASURE_HUGE_BYTES)
+		return;
+	char *first = (char *)memory + misplaced;
+	bytes = (bytes - misplaced) / MEASURE_HUGE_BYTES * MEASURE_HUGE_BYTES;
+	for (size_t i = 0; i < bytes; i += MEASURE_HUGE_BYTES)
+		first[i] = 1; /* what has no page at all cannot be made a huge one */
+	(void)madvise(first, bytes, MADV_COLLAPSE);
+}
+
 /* From here on VmHWM is the peak of what follows. */
 static void forget_peak(void)
 {
@@ -225,6 +259,7 @@ void measure_run(const struct measure_case *c, const struct measure_calls *calls
 	for (unsigned i = 0; small && calls->end != NULL && i < MEASURE_BATCH; i++)
 		one_round(&run, 1, false, true);
 	result->rss_mib = measure_memory_grown_mib(&memory);
+	result->huge_mib = huge_mib();
 	each_descriptor(take_congestion, &(struct busiest){ 0, result->congestion });
 	result->median_s = measure_median(run.op_s, run.timed);
 	result->round_s = run.timed_rounds > 0 ? measure_median(run.round_s, run.timed_rounds) : 0;
@@ -236,7 +271,9 @@ void measure_run(const struct measure_case *c, const struct measure_calls *calls
 void measure_worst(const struct measure_case *c, const struct measure_result *results,
     struct measure_result *worst)
 {
-	*worst = (struct measure_result){ .right = true, .done = true };
+	*worst = (struct measure_result){ .right = true,
+		.done = true,
+		.huge_mib = results[0].huge_mib };
 	(void)memcpy(worst->congestion, results[0].congestion, sizeof(worst->congestion));
 	for (unsigned i = 0; i < c->world; i++) {
 		const struct measure_result *r = &results[i];
@@ -246,6 +283,7 @@ void measure_worst(const struct measure_case *c, const struct measure_result *re
 		worst->wire_bytes = fmax(worst->wire_bytes, r->wire_bytes);
 		worst->caller_mib = fmax(worst->caller_mib, r->caller_mib);
 		worst->rss_mib = fmax(worst->rss_mib, r->rss_mib);
+		worst->huge_mib = fmin(worst->huge_mib, r->huge_mib);
 		worst->right = worst->right && r->right && r->digest == results[0].digest;
 	}
 }
@@ -281,10 +319,11 @@ void measure_print(const char *head, const struct measure_case *c,
 	if (c->each)
 		print_each(c, results);
 	printf("\"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"identical\": %s, \"rss_mib\": %.1f, "
-	       "\"caller_mib\": %.1f, \"cpu_s\": %.9f, \"wire_bytes\": %.0f, \"congestion\": "
+	       "\"caller_mib\": %.1f, \"huge_mib\": %.1f, \"cpu_s\": %.9f, \"wire_bytes\": %.0f, "
+	       "\"congestion\": "
 	       "\"%s\"}\n",
 	    (double)c->bytes / worst.median_s / 1e9, measure_busbw_gbps(c, worst.median_s),
-	    worst.right ? "true" : "false", worst.rss_mib, worst.caller_mib, worst.cpu_s,
-	    worst.wire_bytes, worst.congestion);
+	    worst.right ? "true" : "false", worst.rss_mib, worst.caller_mib, worst.huge_mib,
+	    worst.cpu_s, worst.wire_bytes, worst.congestion);
 	(void)fflush(stdout);
 }

@@ -60,6 +60,7 @@ struct measure_result {
 	double caller_mib; /* the caller's own buffers */
 	/* Growth of the peak resident memory above them while the ops ran, pages that are mapped twice counted once. */
 	double rss_mib;
+	double huge_mib; /* of its memory in huge pages when the ops are over; of all processes the least */
 	char congestion[16]; /* TCP congestion control of its busiest connection; "": it has none */
 	double each_s[MEASURE_EACH_MAX]; /* of the first ops, in turn, those of the warm-up too */
 	unsigned each;                   /* so many */
@@ -92,6 +93,12 @@ void measure_worst(const struct measure_case *c, const struct measure_result *re
     struct measure_result *worst);
 /* bytes / s * 2 (n - 1) / n: what a link carries in a ring, so comparable between world sizes. */
 double measure_busbw_gbps(const struct measure_case *c, double seconds);
+
+/* What a peer's `memory` gives: 64-byte aligned, large buffers in huge pages where the system has them, as tr_alloc's are. NULL: none. */
+void *measure_memory_get(size_t bytes);
+/* The same for memory that has been mapped shared, by its owner. */
+void measure_memory_collapse(void *memory, size_t bytes);
+#define MEASURE_HUGE_BYTES ((size_t)2 << 20)
 
 /* By how much this process's peak of resident memory grew since; pages that are mapped twice count once. */
 struct measure_memory {

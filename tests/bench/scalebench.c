@@ -3,21 +3,25 @@
  *
  *	scalebench [--bytes B] [--json]
  *
- * Times are the cost model's (collectives/core/select.h) for the given links; messages and bytes are counted.
+ * Counted rows must be what the formulas say, or it ends with an error: of messages exactly, of bytes within FORMULA_PART, which headers are.
+ * What memberd sends is the size of the very message, for any number of members, with the op that goes on in it. Times are formulas for
+ * the given links: of an op two or more ways and what the busiest member sends, of a view change three ways and memberd's bytes.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/core/group.h"
-#include "collectives/core/select.h"
 #include "common/limits.h"
 #include "tests/unit/core_message.h"
 
 #define LATENCY_S    50e-6  /* one way, of a local network */
 #define BANDWIDTH_BS 1.25e9 /* 10 Gbit/s */
+#define FORMULA_PART 0.03
+#define FORMULA_FROM (1u << 20) /* bytes of an op: of smaller ones headers are more */
 
 struct member {
 	struct group_core *core;
@@ -28,8 +32,9 @@ struct member {
 };
 
 struct counts {
-	uint64_t segments, segment_bytes, most_sent, control;
-	uint64_t reports, report_bytes, installs, install_bytes;
+	uint64_t segments, segment_bytes, most_sent;
+	uint64_t control, words; /* votes and commits; that somebody has submitted an op */
+	uint64_t reports, report_bytes, install_bytes;
 };
 
 struct world {
@@ -63,6 +68,8 @@ static void put(struct world *world, unsigned from, struct group_action *action)
 		world->counts.segments++;
 		world->counts.segment_bytes += bytes;
 		world->members[from].sent += bytes;
+	} else if (action->kind == GROUP_DO_SEND_SUBMITTED) {
+		world->counts.words++;
 	} else {
 		world->counts.control++;
 	}
@@ -165,15 +172,51 @@ static void install(struct world *world, enum tr_algorithm algorithm)
 	resume.base_round = 1;
 	message.view = &view;
 	message.resume = &resume;
-	world->counts.installs = world->n;
-	world->counts.install_bytes = world->n *
-	    traind__peer__view_install__get_packed_size(&message);
 	for (unsigned i = 0; i < world->n; i++)
 		(void)step(world, i,
 		    &(struct group_event){ .kind = GROUP_INSTALL, .install = &message });
 	free(peers);
 	free(list);
 	free(ring);
+}
+
+/* What memberd sends to n members when a view is installed in the middle of an op of so many segments. */
+static uint64_t install_bytes(unsigned n, enum tr_algorithm algorithm, uint64_t segments)
+{
+	Traind__Peer__View view;
+	Traind__Peer__Resume resume = TRAIND__PEER__RESUME__INIT;
+	Traind__Peer__OpHolders op = TRAIND__PEER__OP_HOLDERS__INIT, *ops = &op;
+	Traind__Peer__ViewInstall message = TRAIND__PEER__VIEW_INSTALL__INIT;
+	Traind__Peer__ViewPeer *peers = get(n, sizeof(*peers)),
+	                       **list = get(n, sizeof(Traind__Peer__ViewPeer *));
+	Traind__Peer__Holder *rows = get(n, sizeof(*rows)),
+	                     **holders = get(n, sizeof(Traind__Peer__Holder *));
+	uint64_t *contributors = get(n, sizeof(*contributors));
+	uint32_t *ring = get(n, sizeof(*ring));
+	uint8_t *sealed = get((segments + 7) / 8, 1);
+	fill_view(&view, peers, list, ring, n, algorithm);
+	for (unsigned i = 0; i < n; i++) {
+		traind__peer__holder__init(&rows[i]);
+		rows[i].peer = contributors[i] = i + 1;
+		rows[i].sealed = (ProtobufCBinaryData){ (segments + 7) / 8, sealed };
+		holders[i] = &rows[i];
+	}
+	op.tag = 1;
+	op.segments = (uint32_t)segments;
+	op.holders = holders;
+	op.n_holders = resume.n_contributors = n;
+	resume.base_round = resume.base_attempt = 1;
+	resume.finish = true;
+	resume.contributors = contributors;
+	resume.ops = &ops;
+	resume.n_ops = 1;
+	message.view = &view;
+	message.resume = &resume;
+	uint64_t bytes = n * traind__peer__view_install__get_packed_size(&message);
+	void *all[] = { peers, list, rows, holders, contributors, ring, sealed };
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		free(all[i]);
+	return bytes;
 }
 
 /* Everybody freezes in the middle of the op: what memberd gets. */
@@ -255,40 +298,90 @@ static struct counts measure(unsigned n, size_t bytes, enum tr_algorithm algorit
 	return whole;
 }
 
-static double model_s(unsigned n, size_t bytes, enum tr_algorithm algorithm)
+/* ---- formulas: docs/benchmarks.md, "Scale" ---- */
+
+static uint64_t messages_of(unsigned n, uint64_t s, enum tr_algorithm algorithm)
 {
-	double s = (double)bytes / BANDWIDTH_BS, m = n;
-	switch (algorithm) {
-	case TR_RING:
-		return 2 * (m - 1) * LATENCY_S + 2 * (m - 1) / m * s;
-	case TR_STAR:
-		return 2 * LATENCY_S + (m - 1) * s;
-	case TR_ONE_SHOT:
-		return LATENCY_S + (m - 1) * s;
-	default:
-		return 2 * LATENCY_S + 2 * (m - 1) / m * s;
-	}
+	return algorithm == TR_ONE_SHOT ? n * (n - 1) * s : 2 * (n - 1) * s;
 }
 
-static void say(unsigned n, size_t bytes, const char *name, enum tr_algorithm algorithm, bool json)
+static double most_sent_of(unsigned n, double s, double bytes, enum tr_algorithm algorithm)
+{
+	double m = n;
+	if (algorithm == TR_STAR || algorithm == TR_ONE_SHOT)
+		return (m - 1) * bytes;
+	if (algorithm == TR_DIRECT && s < m)
+		return bytes * (m - 1) / m + bytes * (m - 1) / s;
+	return 2 * bytes * (m - 1) / m;
+}
+
+static double op_s(unsigned n, double most_sent, enum tr_algorithm algorithm)
+{
+	double ways = algorithm == TR_RING ? 2 * (n - 1) : algorithm == TR_ONE_SHOT ? 1 : 2;
+	return ways * LATENCY_S + most_sent / BANDWIDTH_BS;
+}
+
+static void check_formulas(unsigned n, size_t bytes, uint64_t s, enum tr_algorithm algorithm,
+    const struct counts *c)
+{
+	double most = most_sent_of(n, (double)s, (double)bytes, algorithm);
+	if (c->segments != messages_of(n, s, algorithm))
+		die("an op has other messages than the formula says");
+	if (c->control != 2 * (n - 1))
+		die("a commit has other messages than the formula says");
+	if (bytes >= FORMULA_FROM && fabs((double)c->most_sent - most) > FORMULA_PART * most)
+		die("a member sends other bytes than the formula says");
+}
+
+static void print(unsigned n, size_t bytes, const char *name, enum tr_algorithm algorithm,
+    const struct counts *c, bool counted, bool json)
+{
+	char words[24] = "null"; /* they depend on who submits when: counted, or not known */
+	if (counted)
+		(void)snprintf(words, sizeof(words), "%" PRIu64, c->words);
+	double view_s = 3 * LATENCY_S + (double)(c->report_bytes + c->install_bytes) / BANDWIDTH_BS;
+	printf(json ? "{\"peers\": %u, \"bytes\": %zu, \"algo\": \"%s\", \"counted\": %s, "
+	              "\"segments\": %" PRIu64 ", \"most_sent\": %" PRIu64 ", \"control\": %" PRIu64
+	              ", \"words\": %s, \"report_bytes\": %" PRIu64 ", \"install_bytes\": %" PRIu64
+	              ", \"op_s\": %.6g, \"view_s\": %.6g}\n"
+	            : "%5u peers %9zu B %-9s counted: %-5s %8" PRIu64
+	              " segments, at most %11" PRIu64 " B a peer; commit %5" PRIu64
+	              " messages, words of ops %6s; view change: memberd gets %7" PRIu64
+	              " B, sends %11" PRIu64 " B; op %.3g s, view change %.3g s\n",
+	    n, bytes, name, counted ? "true" : "false", c->segments, c->most_sent, c->control,
+	    words, c->report_bytes, c->install_bytes, op_s(n, (double)c->most_sent, algorithm),
+	    view_s);
+	(void)fflush(stdout);
+}
+
+static struct counts say_counted(unsigned n, size_t bytes, const char *name,
+    enum tr_algorithm algorithm, bool json)
 {
 	struct counts c = measure(n, bytes, algorithm);
-	printf(json ? "{\"peers\": %u, \"bytes\": %zu, \"algo\": \"%s\", \"segments\": %" PRIu64
-	              ", \"segment_bytes\": %" PRIu64 ", \"most_sent\": %" PRIu64
-	              ", \"control\": %" PRIu64 ", \"report_bytes\": %" PRIu64
-	              ", \"install_bytes\": %" PRIu64 ", \"model_s\": %.6g}\n"
-	            : "%5u peers %9zu B %-9s %8" PRIu64 " segments %12" PRIu64
-	              " B, at most %10" PRIu64 " B a peer; commit %5" PRIu64
-	              " messages; view change: memberd gets %9" PRIu64 " B, sends %11" PRIu64
-	              " B; model %.3g s\n",
-	    n, bytes, name, c.segments, c.segment_bytes, c.most_sent, c.control, c.report_bytes,
-	    c.install_bytes, model_s(n, bytes, algorithm));
-	(void)fflush(stdout);
+	uint64_t s = c.segments / messages_of(n, 1, algorithm);
+	check_formulas(n, bytes, s, algorithm, &c);
+	c.install_bytes = install_bytes(n, algorithm, s);
+	print(n, bytes, name, algorithm, &c, true, json);
+	return c;
+}
+
+/* By the formulas, from what was counted of `m` members. */
+static void say_beyond(unsigned n, size_t bytes, const char *name, enum tr_algorithm algorithm,
+    const struct counts *of, unsigned m, bool json)
+{
+	uint64_t s = of->segments / messages_of(m, 1, algorithm);
+	struct counts c = { .segments = messages_of(n, s, algorithm),
+		.most_sent = (uint64_t)most_sent_of(n, (double)s, (double)bytes, algorithm),
+		.control = 2 * (n - 1),
+		.report_bytes = of->report_bytes * n / m,
+		.install_bytes = install_bytes(n, algorithm, s) };
+	print(n, bytes, name, algorithm, &c, false, json);
 }
 
 int main(int argc, char **argv)
 {
-	static const unsigned sizes[] = { 8, 64, TR_GROUP_PEERS_MAX };
+	static const unsigned sizes[] = { 8, 64, TR_GROUP_PEERS_MAX }, beyond[] = { 512, 4096 };
+	static struct counts counts; /* of the largest group that was counted */
 	static const struct {
 		const char *name;
 		enum tr_algorithm algorithm;
@@ -306,9 +399,15 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+		unsigned most = 0;
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 			if (rows[k].algorithm != TR_ONE_SHOT || bytes * sizes[i] <= (64u << 20))
-				say(sizes[i], bytes, rows[k].name, rows[k].algorithm, json);
+				counts = say_counted(most = sizes[i], bytes, rows[k].name,
+				    rows[k].algorithm, json);
+		for (size_t i = 0; most > 0 && i < sizeof(beyond) / sizeof(beyond[0]); i++)
+			say_beyond(beyond[i], bytes, rows[k].name, rows[k].algorithm, &counts, most,
+			    json);
+	}
 	return 0;
 }

@@ -305,7 +305,7 @@ static void live_honest_round(void)
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
 	message.rounds_recorded = &recorded;
 	recorded.group = LIVE_HONEST;
-	recorded.round = live.round;
+	recorded.round = recorded.frontier = live.round;
 	engine_to_node(live.victim, &message);
 	engine_to_node(live.good, &message);
 	live_turn_all();

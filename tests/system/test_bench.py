@@ -2,6 +2,7 @@
 run is named. No figure is judged."""
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from stubs import BUILD, ROOT
 
 COLLBENCH = BUILD / "bin" / "collbench"
-FIGURES = ["world", "bytes", "algo", "transport", "dtype", "median_s", "algbw_gbps", "busbw_gbps", "identical", "rss_mib", "caller_mib",
+FIGURES = ["world", "bytes", "algo", "transport", "dtype", "median_s", "algbw_gbps", "busbw_gbps", "identical", "rss_mib", "caller_mib", "huge_mib",
            "cpu_s", "wire_bytes", "congestion"]
 
 
@@ -45,7 +46,7 @@ def test_collbench_knows_all_element_types(dtype):
 
 
 @pytest.mark.parametrize("options", [["--algo", "square"], ["--transport", "pigeon"], ["--kill-at", "1.5"], ["--world", "0"],
-                                     ["--dtype", "f8"], ["--codec", "zip"], ["--iters", "2,3"], ["--bytes", "7"],
+                                     ["--dtype", "f8"], ["--codec", "zip"], ["--victim", "nobody"], ["--iters", "2,3"], ["--bytes", "7"],
                                      ["--kill-at", "0.5", "--stop-at", "0.5"], ["ring"]])
 def test_collbench_refuses_what_it_does_not_know(options):
     done = run(COLLBENCH, *options, "--json")
@@ -66,6 +67,19 @@ def test_a_death_in_mid_op_is_measured_and_the_result_exact(algo, transport, at)
     assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * 2 * 3 / 4, rel=0.01)
 
 
+def test_a_hub_s_death_is_measured():
+    """Who sends most: (n - 1) S of a star's hub beside S of a leaf. The others' sums have to begin again somewhere else."""
+    row, = rows_of(COLLBENCH, "--world", 4, "--bytes", 4 << 20, "--algo", "star", "--transport", "tcp", "--iters", 3, "--kill-at", 0.5, "--victim",
+                   "busiest", "--json")
+    assert row["exact"] is True and row["identical"] is True and row["resent_bytes"] > 0
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_join_is_measured(transport):
+    row, = rows_of(BUILD / "bin" / "faultbench", "--fault", "join", "--world", 2, "--bytes", 1 << 20, "--transport", transport, "--trials", 1, "--json")
+    assert row["transport"] == transport and row["takes_part_ms"][0] >= row["admitted_ms"][0] > 0 and row["next_op_ms"][0] >= 0
+
+
 @pytest.mark.parametrize("world", [2, 8])
 def test_a_stop_in_mid_op_is_measured_and_the_result_exact(world):
     row, = rows_of(COLLBENCH, "--world", world, "--bytes", 4 << 20, "--algo", "ring", "--iters", 2, "--stop-at", 0.5, "--json")
@@ -80,6 +94,18 @@ def test_the_floors_add_right(floor, world, size):
     assert not set(FIGURES) - set(row), row
     assert row["peer"] == floor and row["identical"] is True
     assert row["wire_bytes"] <= 2 * (world - 1) / world * size * 1.1 + 8  # a ring's bytes and no more
+
+
+@pytest.mark.parametrize("contender", [[COLLBENCH, "--json", "--transport", "tcp"], [BUILD / "bench" / "bare_ring"], [BUILD / "bench" / "bare_fold"],
+                                       [BUILD / "bench" / "gloo_bench"]], ids=lambda words: words[0].name)
+def test_all_have_their_memory_in_huge_pages(contender):
+    """Ours is (tr_alloc); so is a peer's, or pages and not the software make the difference."""
+    if not contender[0].exists():
+        pytest.skip(f"{contender[0].name} is not built")
+    if "[never]" in pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("the system has no huge pages")
+    row, = rows_of(*contender, "--world", 2, "--bytes", 32 << 20, "--iters", 3)
+    assert row["identical"] is True and row["huge_mib"] >= 16, row
 
 
 def test_the_bytes_alone_are_a_ring_s_bytes_and_nothing_is_added():
@@ -121,6 +147,15 @@ def test_the_script_prints_a_table_and_draws(tmp_path):
     assert len(table["runs"]) == 4 and table["machine"]["cores"] > 0
     xml.etree.ElementTree.parse(tmp_path / "collectives.svg")
     assert "bare ring" in done.stdout and "traind auto" in done.stdout
+
+
+def test_the_scale_s_counts_are_what_its_formulas_say():
+    """scalebench ends with an error where they are not."""
+    rows = rows_of(BUILD / "bin" / "scalebench", "--json")
+    assert {row["peers"] for row in rows if row["algo"] == "direct"} == {8, 64, 256, 512, 4096}
+    for row in rows:
+        assert row["counted"] == (row["peers"] <= 256) and row["control"] == 2 * (row["peers"] - 1)
+        assert row["segments"] > 0 and row["install_bytes"] > row["report_bytes"] > 0 and row["op_s"] > 0 and row["view_s"] > 0
 
 
 def test_relaybench_measures_both_ways_in_turns():

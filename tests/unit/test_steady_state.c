@@ -4,7 +4,8 @@
 #include "tests/unit/engine_fixture.h"
 
 #define PEERS  3
-#define ROUNDS 300
+#define ROUNDS 2000
+#define LOG_MS 10 /* that a write of memberd's log takes */
 #define WARM   5
 
 struct caller {
@@ -14,6 +15,7 @@ struct caller {
 	struct tr_error error;
 	unsigned done; /* under fx->lock */
 	bool held;     /* waits there after WARM rounds */
+	bool over;     /* under fx->lock */
 };
 
 static tr_status one_round(tr_group *group, float *data, struct tr_error *error)
@@ -41,6 +43,9 @@ static void *caller_run(void *arg)
 			pthread_cond_wait(&fx->changed, &fx->lock);
 		pthread_mutex_unlock(&fx->lock);
 	}
+	pthread_mutex_lock(&fx->lock);
+	caller->over = true;
+	pthread_mutex_unlock(&fx->lock);
 	return NULL;
 }
 
@@ -71,6 +76,38 @@ static uint64_t release(struct fx *fx, struct caller *callers, unsigned before[P
 	return uv_hrtime() / 1000000;
 }
 
+static bool all_over(struct fx *fx, const struct caller *callers)
+{
+	bool over = true;
+	pthread_mutex_lock(&fx->lock);
+	for (unsigned i = 0; i < PEERS; i++)
+		over = over && callers[i].over;
+	pthread_mutex_unlock(&fx->lock);
+	return over;
+}
+
+/* As memberd: what it was told is in its log a little later, and it says so. */
+static void log_until_over(struct fx *fx, const struct caller *callers)
+{
+	unsigned logged[PEERS] = { 0 };
+	while (!all_over(fx, callers))
+		for (unsigned i = 0; i < PEERS; i++) {
+			Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+			Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;
+			pthread_mutex_lock(&fx->lock);
+			unsigned told = fx->hosts[i].records;
+			pthread_mutex_unlock(&fx->lock);
+			(void)usleep(LOG_MS * 1000 / PEERS);
+			if (told == logged[i])
+				continue;
+			recorded.group = FX_GROUP;
+			recorded.round = logged[i] = told; /* from 1 on, each told once */
+			message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
+			message.rounds_recorded = &recorded;
+			engine_to_node(fx->hosts[i].engine, &message);
+		}
+}
+
 static void nothing_but_batches(void **state)
 {
 	(void)state;
@@ -87,6 +124,7 @@ static void nothing_but_batches(void **state)
 	}
 	fx_found(fx, PEERS);
 	uint64_t since_ms = release(fx, callers, before);
+	log_until_over(fx, callers);
 	for (unsigned i = 0; i < PEERS; i++) {
 		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
 		if (callers[i].status != TR_OK)

@@ -54,8 +54,9 @@ static void all_reduce(void *arg, unsigned slot, void *data, size_t bytes)
 static void *memory(void *arg, size_t bytes)
 {
 	const struct fold *fold = arg;
-	(void)bytes;
-	return fold->vectors + fold->rank * fold->bytes;
+	char *mine = fold->vectors + fold->rank * fold->bytes;
+	measure_memory_collapse(mine, bytes);
+	return mine;
 }
 
 static void meet(void *arg)
@@ -74,6 +75,19 @@ static void body(void *arg, unsigned rank)
 	measure_run(&fold->c, &calls, &fold->processes->results[rank]);
 }
 
+/* Where huge pages fit. */
+static void *map_shared(size_t bytes)
+{
+	size_t huge = MEASURE_HUGE_BYTES;
+	char *place = mmap(NULL, bytes + huge, PROT_NONE,
+	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (place == MAP_FAILED)
+		return MAP_FAILED;
+	place += (huge - (uintptr_t)place % huge) % huge;
+	return mmap(place, bytes, PROT_READ | PROT_WRITE,
+	    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const algorithms[] = { "direct", NULL };
@@ -84,8 +98,7 @@ int main(int argc, char **argv)
 	fold.c = options.c;
 	fold.processes = processes_create(fold.c.world);
 	fold.bytes = (fold.c.bytes + 63) / 64 * 64 * MEASURE_BATCH;
-	fold.vectors = mmap(NULL, fold.bytes * fold.c.world, PROT_READ | PROT_WRITE,
-	    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	fold.vectors = map_shared(fold.bytes * fold.c.world);
 	if (fold.processes == NULL || fold.vectors == MAP_FAILED) {
 		perror("bare_fold");
 		return 1;

@@ -158,7 +158,7 @@ static void all_reduce(void *arg, unsigned slot, void *data, size_t bytes)
 static void *memory(void *arg, size_t bytes)
 {
 	(void)arg;
-	return aligned_alloc(64, bytes);
+	return measure_memory_get(bytes);
 }
 
 static void meet(void *arg)

@@ -46,7 +46,7 @@ static void *memory(void *arg, size_t bytes)
 {
 	peer *p = static_cast<peer *>(arg);
 	size_t slice = (p->c.bytes + 63) / 64 * 64;
-	p->data = static_cast<char *>(aligned_alloc(64, bytes));
+	p->data = static_cast<char *>(measure_memory_get(bytes));
 	for (size_t at = 0; p->data != nullptr && at + slice <= bytes; at += slice)
 		p->ops.push_back(make_op(p, p->data + at));
 	return p->data;

@@ -13,7 +13,7 @@
 static void *memory(void *arg, size_t bytes)
 {
 	(void)arg;
-	return aligned_alloc(64, bytes);
+	return measure_memory_get(bytes);
 }
 
 static void meet(void *arg)

@@ -44,10 +44,14 @@ def status_mib(key):
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith(key))
 
 
-def counted_twice_mib():
+def rollup_mib():
     with open("/proc/self/smaps_rollup") as file:
-        kib = {line.split(":")[0]: int(line.split()[1]) for line in file if line.startswith(("Rss:", "Pss:"))}
-    return (kib["Rss"] - kib["Pss"]) / 1024
+        return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in file if line.endswith(" kB\n")}
+
+
+def counted_twice_mib():
+    mib = rollup_mib()
+    return mib["Rss"] - mib["Pss"]
 
 
 def contribution(numpy, rank, count):
@@ -91,7 +95,7 @@ def measure(case, rank, meet, op):
     grown = status_mib("VmHWM:") - resident - max(0, counted_twice_mib() - twice)
     busiest = max(each_tcp_socket(), default=(0, ""))
     return {"median_s": statistics.median_high(taken), "right": right, "cpu_s": cpu_s / (rounds * ops),
-            "rss_mib": max(0, grown), "caller_mib": data.nbytes / 2**20,
+            "rss_mib": max(0, grown), "caller_mib": data.nbytes / 2**20, "huge_mib": rollup_mib()["AnonHugePages"],
             "wire_bytes": sent / (rounds * ops), "congestion": busiest[1]}
 
 
@@ -129,4 +133,4 @@ def run(name, algorithm, body):
         "median_s": slowest, "algbw_gbps": algbw, "busbw_gbps": algbw * 2 * (case.world - 1) / case.world,
         "identical": all(result["right"] for result in results),
         **{key: max(result[key] for result in results) for key in ("rss_mib", "caller_mib", "wire_bytes")},
-        "cpu_s": sum(result["cpu_s"] for result in results), "congestion": results[0]["congestion"]}))
+        "huge_mib": min(result["huge_mib"] for result in results), "cpu_s": sum(result["cpu_s"] for result in results), "congestion": results[0]["congestion"]}))
