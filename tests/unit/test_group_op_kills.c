@@ -44,6 +44,7 @@ struct kill_world {
 	struct pump *pump;
 	float input[PUMP_MEMBERS][COUNT], output[PUMP_MEMBERS][COUNT];
 	float residual[PUMP_MEMBERS][COUNT], next[PUMP_MEMBERS][COUNT];
+	bool filled[PUMP_MEMBERS];
 };
 
 /* Of the peer, not of its index: whole numbers, whose sums are exact. */
@@ -94,13 +95,15 @@ static void caller(struct kill_world *w, unsigned who)
 		root = n - 1;
 	tr_block_range(COUNT, n, index, &first, &own);
 	for (size_t k = 0; k < COUNT; k++) {
-		w->input[who][k] = value(who + 1, k);
-		w->output[who][k] = in_place_input(c, index, root, first, own, k)
-		    ? value(who + 1, k)
-		    : FILL;
-		w->residual[who][k] = residual(who + 1, k);
+		bool holds = in_place_input(c, index, root, first, own, k);
+		w->output[who][k] = holds ? value(who + 1, k) : FILL;
 		w->next[who][k] = FILL;
+		if (w->filled[who])
+			continue; /* an attempt that was abandoned left them as they were */
+		w->input[who][k] = value(who + 1, k);
+		w->residual[who][k] = residual(who + 1, k);
 	}
+	w->filled[who] = true;
 	struct group_event event = { .kind = GROUP_SUBMIT,
 		.submit = { .tag = TAG,
 		    .collective = collective,
@@ -256,6 +259,9 @@ static void check(const struct kill_world *w)
 			    member->reason, w->pump->trace);
 		if (c->feedback)
 			check_residual(w, i, n);
+		for (size_t k = 0; k < COUNT; k++)
+			assert_true(w->input[i][k] == value(i + 1, k) &&
+			    w->residual[i][k] == residual(i + 1, k));
 		switch (c->collective) {
 		case TR_REDUCE_SCATTER:
 			tr_block_range(COUNT, n, index, &first, &own);
