@@ -82,7 +82,7 @@ enum tr_codec {
  * is 22, since 300 became 44. Where the sum may not fit, reduce in a wider type. TR_MIN and TR_MAX take one contributor's element after the
  * other and keep what they have unless the next is less (greater): a NaN that comes first stays, one that comes later is passed over. In a
  * `deterministic` group they come by ascending index, else as the algorithm has them, which need not be the same for all elements. So with
- * NaNs the result may be a number or a NaN; all peers have the same bits in any case (one-shot gives NaNs without sign and payload). */
+ * NaNs the result may be a number or a NaN; all peers have the same bits in any case (sums of one-shot, and of a `deterministic` group, give NaNs without sign and payload). */
 enum tr_reduce { TR_SUM = 1, TR_AVG = 2, TR_MIN = 3, TR_MAX = 4, TR_PROD = 5 };
 
 /* What happens to a round when a contributor dies before its data is everywhere. */

@@ -15,5 +15,5 @@ nightly: all
 	@$(MAKE) --no-print-directory chaos-sharded KILLS=200
 	@$(MAKE) --no-print-directory $(BUILD)/tests/test_group_kills $(BUILD)/tests/test_group_op_kills
 	@KILL_MATRIX=full $(BUILD)/tests/test_group_kills
-	@$(BUILD)/tests/test_group_op_kills
+	@KILL_MATRIX=full $(BUILD)/tests/test_group_op_kills
 	@$(MAKE) --no-print-directory fuzz SECONDS_EACH=600

@@ -38,6 +38,8 @@ static void fold_in_f32(const struct op *op, void *out, enum segment_encoding fo
 			coded_combine(op, sum, &list->parts[i], first, count);
 		if (divisor > 0)
 			reduce_divide(TR_F32, sum, count, divisor);
+		if (op->roster->deterministic)
+			reduce_settle_nans(TR_F32, sum, count);
 		coded_store(op, out, form, sum, first, count);
 		if (!decoded)
 			continue;
@@ -74,10 +76,14 @@ static void fold_sum(const struct op *op, void *out, enum segment_encoding form,
 		reduce_divide(op->dtype, out, elements, divisor);
 }
 
-/* One-shot: each member makes the result by itself. */
+/* One-shot: each member makes the result by itself. Deterministic: which of several NaNs a sum keeps follows from who takes it, and how; with a codec
+ * all decode the same bytes, so there it is done before they are made. */
 static void fold_settle(const struct op *op, void *result, size_t elements)
 {
-	if (op->algorithm == TR_ONE_SHOT && op->kind == OP_REDUCED)
+	bool one_shot = op->algorithm == TR_ONE_SHOT && op->kind == OP_REDUCED;
+	bool sum = op->kind == OP_REDUCED || op->kind == OP_SCATTERED;
+
+	if (op->roster->deterministic ? sum && op->codec == TR_CODEC_NONE : one_shot)
 		reduce_settle_nans(op->dtype, result, elements);
 }
 

@@ -20,8 +20,8 @@ serial = itertools.count()
 class Peer:
     """A library_peer that commits rounds until it is stopped; `lines` grows with what it prints."""
 
-    def __init__(self, address, size, rounds, count, place=None, forks=False, more=()):
-        arguments = [str(PEER), address, "g", str(size), str(rounds), "replay", "ring", str(count)]
+    def __init__(self, address, size, rounds, count, place=None, forks=False, more=(), policy="replay", algorithm="ring"):
+        arguments = [str(PEER), address, "g", str(size), str(rounds), policy, algorithm, str(count)]
         if place is not None:
             arguments = ["ip", "netns", "exec", place.namespace] + arguments + ["0", "0", place.listens + ":0", *map(str, more)]
         if forks:

@@ -154,6 +154,8 @@ int main(int argc, char **argv)
 	options.policy = policy_of(argv[5]);
 	options.algorithm = strcmp(argv[6], "star") == 0 ? TR_STAR
 	    : strcmp(argv[6], "ring") == 0               ? TR_RING
+	    : strcmp(argv[6], "direct") == 0             ? TR_DIRECT
+	    : strcmp(argv[6], "hierarchical") == 0       ? TR_HIERARCHICAL
 	                                                 : TR_AUTO;
 	uint64_t pause_at = number_of(argc, argv, 8, 0);
 	uint64_t announce = number_of(argc, argv, 9, 0);

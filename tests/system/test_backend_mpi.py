@@ -20,11 +20,13 @@ check = functools.partial(domains.check, inside=4 * 5 * 4)  # not f16 and bf16
 
 
 class World(Domain):
-    """mpirun and its ranks."""
+    """mpirun and its ranks. Each has a folder of its own for Open MPI's sessions: one that ends removes what it shares with one that starts."""
 
     def start(self, cluster, arguments, log, mpirun=()):
+        sessions = self.folder / f"mpi-{self.domain}"
+        sessions.mkdir(exist_ok=True)
         return [subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", *mpirun, "-np", str(self.ranks), domains.PEER, *arguments],
-                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**cluster.environment, "OMPI_MCA_btl": "self,vader"})]
+                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**cluster.environment, "OMPI_MCA_btl": "self,vader", "OMPI_MCA_orte_tmpdir_base": str(sessions)})]
 
 
 @pytest.fixture

@@ -263,6 +263,7 @@ struct pump_view {
 	uint64_t peers[PUMP_MEMBERS], participate_from[PUMP_MEMBERS], contribute_from[PUMP_MEMBERS],
 	    donor[PUMP_MEMBERS];
 	const char *host[PUMP_MEMBERS]; /* NULL: unknown */
+	const uint32_t *ring;           /* NULL: as the peers come */
 	uint32_t hub;
 	bool finish, restart, deterministic;
 	Traind__Peer__Policy policy;
@@ -292,7 +293,7 @@ static inline void pump_install(struct pump *pump, const struct pump_view *v)
 		if (v->host[i])
 			peers[i].host = (char *)v->host[i];
 		peer_list[i] = &peers[i];
-		ring[i] = i;
+		ring[i] = v->ring ? v->ring[i] : i;
 	}
 	view.number = v->number;
 	view.n_peers = view.n_ring = v->count;
