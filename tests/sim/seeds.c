@@ -57,6 +57,7 @@ const struct sim_seed sim_seeds[] = {
 	{ 8688, true, "block-of-another-cut",
 	    "the same: a block's size was of the attempt before the loss" },
 	{ 2363, true, "one-sided-pair", "a receive without its send named the receiver only" },
+	{ 3340, 8, "one-sided-pair-2", "the same" },
 	{ 11432, true, "died-of-its-state",
 	    "the simulator: a joiner died as it took its state, which was not in its memory yet" },
 	{ 108525, true, "state-for-nobody",
@@ -125,6 +126,7 @@ const struct sim_seed sim_seeds[] = {
 	{ 93581, 8, "mismatch-with-peer-0",
 	    "a view's plan did not say who had submitted an op of which nobody held anything: who "
 	    "had another one named peer 0 as the other" },
+	{ 9768, 8, "mismatch-with-peer-0-2", "the same" },
 	{ 49690, 8, "records-in-front-of-a-batch",
 	    "records that came after others which waited for the log went into it first, and their "
 	    "members were told to forget all up to them" },
@@ -135,3 +137,23 @@ const struct sim_seed sim_seeds[] = {
 	    "a join whose entry the disk refused was forgotten: its process waited for ever" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
+
+static const struct {
+	uint64_t seed;
+	const char *words;
+} stories[] = {
+	{ 2905, "disagree in round 2" },
+	{ 3047, "closed round 4 with different collectives" },
+	{ 3340, "which has none with it" },
+	{ 2993, "op 99 is unknown to peer" },
+	{ 76227, "closed round 10 with different collectives" },
+	{ 9768, "segments at the first and" },
+};
+
+const char *seeds_story(uint64_t seed)
+{
+	for (size_t i = 0; i < sizeof(stories) / sizeof(stories[0]); i++)
+		if (stories[i].seed == seed)
+			return stories[i].words;
+	return NULL;
+}

@@ -556,6 +556,7 @@ struct sim {
 	bool mismatch_came; /* it does not contribute to the round in which it is wrong: it ends alone */
 	bool mismatch_told;     /* somebody failed because of it */
 	uint64_t refused_round; /* by memberd's log; 0: none */
+	bool story_told;        /* seeds_story */
 
 	enum sim_plant plant;
 	bool planted;
@@ -588,5 +589,7 @@ struct sim_seed {
 };
 extern const struct sim_seed sim_seeds[];
 extern const size_t sim_seed_count;
+/* Words that some member's failure has to have: without them a named seed does not tell its story any more, and guards nothing. NULL: its story is no failure, or it has none. */
+const char *seeds_story(uint64_t seed);
 
 #endif

@@ -129,6 +129,9 @@ void uplink_fail(struct sim *sim, unsigned number, const struct group_action *ac
 	node->failure = action->status;
 	node->refused_round = action->refused ? action->round : 0;
 	(void)snprintf(node->failure_text, sizeof(node->failure_text), "%s", action->text);
+	const char *story = seeds_story(sim->seed);
+	if (story != NULL && strstr(action->text, story) != NULL)
+		sim->story_told = true;
 	sim_trace(sim, "n%u fails: %s", number, action->text);
 	check_failed(sim, number);
 	uplink_say_failed(sim, number);

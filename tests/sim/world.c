@@ -295,11 +295,17 @@ void sim_begin(struct sim *sim)
 
 unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plant)
 {
+	const char *story = seeds_story(seed);
+
 	sim_prepare(sim, seed, trace, plant, NULL, NULL);
 	fault_plan(sim);
 	aim_plan(sim);
 	sim_begin(sim);
-	return sim_finish(sim);
+	(void)sim_finish(sim);
+	if (story != NULL && plant == PLANT_NONE && !sim->story_told)
+		sim_violation(sim, "its story is not told any more: nobody failed with \"%s\"",
+		    story);
+	return sim->violations;
 }
 
 unsigned sim_finish(struct sim *sim)
