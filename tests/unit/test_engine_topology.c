@@ -1,4 +1,4 @@
-/* The ring order and the hub of a view are the ones in use: with five engines, a ring order and a hub given by the view, the TCP
+/* The ring order and the hub that memberd's topology core computes are the ones in use: with five engines, and a view with what it makes of five machines' links (test_membership_topology.c: memberd's views have just that), the TCP
  * connections that exist after some rounds are read back from the process's sockets, and are exactly the ring's edges, and the
  * votes' between the hub and everybody. Likewise for star and direct. Who is at the far end of a socket is what the hello
  * says that came over it.
@@ -11,17 +11,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/membership/core/topology.h"
 #include "proto/frame.h"
 
 #define PEERS        5
-#define HUB          3
 #define COUNT        200000
 #define ROUNDS       3
 #define ACCEPTED_MAX 256
 #define FD_MAX       1024
 #define HELLO_MAX    512
 
-static const uint32_t ring_order[PEERS] = { 2, 0, 4, 1, 3 };
+/* Two machines of two, and one by itself; the slow one is no hub, and its neighbours are those that are near. */
+static const struct topology_peer links[PEERS] = {
+	{ .latency_s = 8e-3, .bandwidth_bytes_per_s = 10e6, .host = "a", .may_be_hub = true },
+	{ .latency_s = 4e-3, .bandwidth_bytes_per_s = 50e6, .host = "b", .may_be_hub = true },
+	{ .latency_s = 30e-3, .bandwidth_bytes_per_s = 2e6, .host = "c", .may_be_hub = true },
+	{ .latency_s = 2e-3, .bandwidth_bytes_per_s = 90e6, .host = "a", .may_be_hub = true },
+	{ .latency_s = 9e-3, .bandwidth_bytes_per_s = 40e6, .host = "b", .may_be_hub = true },
+};
+static uint32_t ring_order[PEERS], hub;
 
 /* What came over an accepted socket first. Ports name the socket for as long as it exists. */
 struct accepted {
@@ -142,7 +150,7 @@ static void edges_in_use(Traind__Peer__Algorithm algorithm, bool edges[PEERS][PE
 	accepted_count = 0;
 	fx_accepted = on_accepted;
 	fx->ring = ring_order;
-	fx->hub = HUB;
+	fx->hub = hub;
 	for (unsigned i = 0; i < PEERS; i++) {
 		callers[i] = (struct caller){ .host = &fx->hosts[i] };
 		fx_attach(&fx->hosts[i]);
@@ -168,7 +176,7 @@ static void compare(bool edges[PEERS][PEERS], bool ring, bool all)
 {
 	for (unsigned from = 0; from < PEERS; from++)
 		for (unsigned to = 0; to < PEERS; to++) {
-			bool wanted = from != to && (from == HUB || to == HUB || all);
+			bool wanted = from != to && (from == hub || to == hub || all);
 			for (unsigned place = 0; ring && place < PEERS; place++)
 				wanted = wanted ||
 				    (ring_order[place] == from &&
@@ -203,6 +211,18 @@ static void direct_edges(void **state)
 	compare(edges, false, true);
 }
 
+/* Neither is what a group has of which nothing is known. */
+static int compute(void **state)
+{
+	bool ascending = true;
+	(void)state;
+	topology_ring(links, PEERS, ring_order);
+	hub = topology_hub(links, PEERS);
+	for (unsigned place = 0; place < PEERS; place++)
+		ascending = ascending && ring_order[place] == place;
+	return ascending || hub == 0 ? -1 : 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -210,5 +230,5 @@ int main(void)
 		cmocka_unit_test(star_edges),
 		cmocka_unit_test(direct_edges),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, compute, NULL);
 }
