@@ -308,7 +308,8 @@ struct tr_op {
  * read what another writes; none writes into memory that tr_state_add declared, since that must not change before the commit: reduce beside
  * it, and apply the result once tr_round_commit has returned TR_OK. Errors of others surface at commit. TR_EINVAL: says what is wrong; nothing was
  * submitted. So it is outside of a round: before the first tr_round_begin, and from a commit that returned TR_OK to the next one.
- * TR_ERESTART: the round was abandoned. */
+ * TR_ERESTART: the round was abandoned. What only the engine finds (TR_ELIMIT: more segments than an op may have) comes with the next tr_wait, and once with tr_round_commit: the
+ * op is not in the round then, which goes on. Submit it in another way, or commit without it. */
 TR_API tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error);
 
 /* An all-reduce in place, the shortest way. */
