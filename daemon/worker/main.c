@@ -90,45 +90,10 @@ static int train(tr_group *group)
 	return result;
 }
 
-/* For `trainctl plan`: the job is read from stdin, packed. Who measures beside others is told which of them it is, and has inherited their page. */
-static int measure(char **words)
-{
-	struct measure_limits limits = { .threads = (unsigned)strtoul(words[0], NULL, 10),
-		.tp_most = (uint32_t)strtoul(words[1], NULL, 10),
-		.sequences_most = (uint32_t)strtoul(words[2], NULL, 10),
-		.beside = words[3] != NULL ? (unsigned)strtoul(words[3], NULL, 10) : 0 };
-	struct tr_error error;
-	if (words[3] != NULL && words[4] != NULL) {
-		limits.self = (unsigned)strtoul(words[4], NULL, 10);
-		if (lockstep_open(LOCKSTEP_PAGE_FD, limits.self, limits.beside + 1,
-		        &limits.lockstep, &error) != TR_OK)
-			return fail(&error);
-	}
-	uint8_t *packed = malloc(TR_JOB_FILE_BYTES_MAX);
-	size_t bytes = packed != NULL ? fread(packed, 1, TR_JOB_FILE_BYTES_MAX, stdin) : 0;
-	Traind__V1__JobSpec *spec = traind__v1__job_spec__unpack(NULL, bytes, packed);
-	free(packed);
-	if (limits.threads == 0 || limits.threads > 1024 || spec == NULL || spec->train == NULL ||
-	    spec->train->model == NULL || spec->train->optimizer == NULL) {
-		if (spec != NULL)
-			traind__v1__job_spec__free_unpacked(spec, NULL);
-		(void)tr_error_set(&error, TR_EINVAL,
-		    "--measure THREADS TP SEQUENCES [BESIDE [SELF]] wants a job on stdin; "
-		    "`trainctl plan` "
-		    "starts "
-		    "it");
-		return fail(&error);
-	}
-	tr_status status = measure_costs(spec, &limits, stdout, &error);
-	lockstep_close(limits.lockstep);
-	traind__v1__job_spec__free_unpacked(spec, NULL);
-	return status == TR_OK ? 0 : fail(&error);
-}
-
 int main(int argc, char **argv)
 {
 	if ((argc >= 5 && argc <= 7) && strcmp(argv[1], "--measure") == 0)
-		return measure(argv + 2);
+		return measure_program(argv + 2);
 	if (argc > 1) {
 		bool version = strcmp(argv[1], "--version") == 0;
 		(void)fprintf(version ? stdout : stderr,

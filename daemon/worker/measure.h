@@ -37,4 +37,8 @@ struct measure_limits {
 tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_limits *limits,
     FILE *to, struct tr_error *error);
 
+/* `trainworker --measure` and its words, THREADS TP SEQUENCES [BESIDE [SELF]], with NULL behind them: the job is read from stdin, packed. SELF: it measures in step with others, whose page it has inherited
+ * (LOCKSTEP_PAGE_FD). Returns the exit code. */
+int measure_program(char **words);
+
 #endif

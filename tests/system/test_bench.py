@@ -68,10 +68,14 @@ def test_a_death_in_mid_op_is_measured_and_the_result_exact(algo, transport, at)
 
 
 def test_a_hub_s_death_is_measured():
-    """Who sends most: (n - 1) S of a star's hub beside S of a leaf. The others' sums have to begin again somewhere else."""
-    row, = rows_of(COLLBENCH, "--world", 4, "--bytes", 4 << 20, "--algo", "star", "--transport", "tcp", "--iters", 3, "--kill-at", 0.5, "--victim",
-                   "busiest", "--json")
-    assert row["exact"] is True and row["identical"] is True and row["resent_bytes"] > 0
+    """Who sends most: (n - 1) S of a star's hub beside S of a leaf. The others' sums have to begin again somewhere else; where a machine stands still all may have been there before."""
+    for _ in range(4):
+        row, = rows_of(COLLBENCH, "--world", 4, "--bytes", 16 << 20, "--algo", "star", "--transport", "tcp", "--iters", 3, "--kill-at", 0.5, "--victim",
+                       "busiest", "--json")
+        assert row["exact"] is True and row["identical"] is True
+        if row["resent_bytes"] > 0:
+            return
+    raise AssertionError(row)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
