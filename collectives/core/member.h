@@ -13,6 +13,7 @@
  *	tally.c    what votes say of those
  *	release.c  ops that the caller has taken back
  *	wait.c     the caller reads a result before the commit
+ *	lack.c     who has not submitted an op that others wait for
  *	links.c    figures of the links, as all members have them
  *	record.c   committed rounds for memberd's log
  *	repair.c   freeze, report, install, resume
@@ -100,6 +101,7 @@ struct group_core {
 	bool stuck;
 	bool waiting; /* the caller waits for the op with the tag `waited` */
 	uint32_t waited;
+	uint64_t lack_us; /* when to ask who lacks the op that is not here */
 	bool read; /* the caller was told of a result of this attempt */
 	struct tr_commit closing;
 	uint64_t signatures;     /* ROUND_CLOSED: of its ops, as they were closed */
@@ -289,6 +291,23 @@ void wait_ask(struct group_core *core);     /* when it takes long */
 tr_status wait_asked(struct group_core *core, unsigned from, const struct segment_header *header,
     struct tr_error *error);
 uint64_t wait_deadline_us(const struct group_core *core);
+/* Is participant `who` one of those that submit an op with this scope? `bits`: of the round's contributors. */
+bool wait_concerns(const struct group_core *core, unsigned who, const struct op_scope *scope,
+    const uint8_t *bits);
+
+/* ---- lack.c ---- */
+void lack_wait(struct group_core *core, struct op *op); /* the caller waits for it */
+void lack_close(struct group_core *core);               /* for all of them */
+void lack_ask(struct group_core *core);                 /* when it takes long */
+uint64_t lack_deadline_us(const struct group_core *core);
+/* SEGMENT_AWAITED with SEGMENT_ASKS_LACKS or SEGMENT_HAS, of an op that is the same here or not known. */
+tr_status lack_asked(struct group_core *core, unsigned from, const struct segment_header *header,
+    struct tr_error *error);
+/* SEGMENT_LACKED, of this attempt. */
+tr_status lack_told(struct group_core *core, unsigned from, const struct segment_header *header,
+    struct tr_error *error);
+/* Participants that have not submitted the op that this member waits for, as far as it was told. NULL: nobody said. */
+const uint8_t *lack_names(const struct group_core *core);
 
 /* ---- ahead.c ---- */
 /* Keeps the frame until `to` has said that it submitted the op; false: it may be sent now. */

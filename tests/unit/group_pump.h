@@ -44,6 +44,7 @@ struct pump {
 	size_t first, last;
 	char trace[PUMP_TRACE];
 	size_t trace_length;
+	uint64_t now_us; /* of all steps that say no time */
 };
 
 static inline void pump_trace(struct pump *pump, const char *format, ...)
@@ -167,7 +168,9 @@ static inline tr_status pump_step(struct pump *pump, unsigned who, const struct 
 {
 	struct group_actions actions = { 0 };
 	struct tr_error error = { 0 };
-	tr_status st = group_core_step(pump->members[who].core, event, &actions, &error);
+	struct group_event now = *event;
+	now.now_us = event->now_us > 0 ? event->now_us : pump->now_us;
+	tr_status st = group_core_step(pump->members[who].core, &now, &actions, &error);
 	if (st != TR_OK && st != TR_EAGAIN && st != TR_ESTALE)
 		snprintf(pump->members[who].reason, sizeof(pump->members[who].reason), "%s",
 		    error.text);
