@@ -161,6 +161,12 @@ static bool lack_waits(const struct group_core *core)
 	    (core->waiting || (core->state == ROUND_CLOSED && !core->voted));
 }
 
+/* It was not waited for since the keeper answered, or we stood still. */
+static bool lack_is_old(const struct group_core *core, const struct op *op)
+{
+	return core->now_us > op->known.ask_us + LACK_ASK_US;
+}
+
 void lack_wait(struct group_core *core, struct op *op)
 {
 	if (op->known.ask_us == 0)
@@ -186,6 +192,8 @@ void lack_ask(struct group_core *core)
 	struct op *op = lack_op(core);
 	if (!op)
 		return;
+	if (lack_is_old(core, op))
+		memset(op->known.lacks, 0, sizeof(op->known.lacks));
 	op->known.ask_us = core->lack_us;
 	const struct lack_of of = lack_of_op(op);
 	unsigned keeper = lack_keeper(core, &of);
@@ -224,6 +232,5 @@ const uint8_t *lack_names(const struct group_core *core)
 {
 	const struct op *op = lack_op(core);
 
-	/* Else it was not waited for since. */
-	return op && core->now_us <= op->known.ask_us + LACK_ASK_US ? op->known.lacks : NULL;
+	return op && !lack_is_old(core, op) ? op->known.lacks : NULL;
 }

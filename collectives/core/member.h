@@ -102,7 +102,7 @@ struct group_core {
 	bool waiting; /* the caller waits for the op with the tag `waited` */
 	uint32_t waited;
 	uint64_t lack_us; /* when to ask who lacks the op that is not here */
-	bool read; /* the caller was told of a result of this attempt */
+	bool read;        /* the caller was told of a result of this attempt */
 	struct tr_commit closing;
 	uint64_t signatures;     /* ROUND_CLOSED: of its ops, as they were closed */
 	struct tr_digest digest; /* voted: of what we hold */

@@ -45,6 +45,7 @@ struct pump {
 	char trace[PUMP_TRACE];
 	size_t trace_length;
 	uint64_t now_us; /* of all steps that say no time */
+	bool aside;      /* parked segments are kept aside, and nothing waits behind them */
 };
 
 static inline void pump_trace(struct pump *pump, const char *format, ...)
@@ -198,6 +199,7 @@ static inline void pump_trace_message(struct pump *pump, const struct core_messa
 		pump_trace(pump, "%u>%u %s %u.%u set %02x%s%s\n", m->from + 1, m->to + 1,
 		    m->header.kind == SEGMENT_PARTIAL      ? "sum"
 		        : m->header.kind == SEGMENT_SEALED ? "result"
+		        : m->header.kind == SEGMENT_LACKED ? "answer"
 		                                           : "question",
 		    m->header.tag, m->header.segment, m->header.contributors[0],
 		    st == TR_OK ? "" : " ", st == TR_OK ? "" : tr_status_name(st));
@@ -213,6 +215,8 @@ static inline void pump_trace_message(struct pump *pump, const struct core_messa
 static inline bool pump_blocked(const struct pump *pump, size_t at)
 {
 	const struct core_message *message = pump->messages[at];
+	if (pump->aside && message->kind == GROUP_DO_SEND_SEGMENT)
+		return false;
 	for (size_t i = pump->first; i < at; i++)
 		if (pump->messages[i] != NULL && pump->messages[i]->from == message->from &&
 		    pump->messages[i]->to == message->to)
