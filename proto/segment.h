@@ -16,7 +16,8 @@ enum segment_kind {
 	SEGMENT_SEALED = 2,  /* a final result */
 	/* No elements: the caller of participant `segment` waits for this op. `contributors`: of its scope, as those of the attempt. */
 	SEGMENT_AWAITED = 3,
-	/* No elements: the answer of `segment` to a question that asks for it. `contributors`: participants that have not submitted the op. */
+	/* No elements: the answer of `segment` to a question that asks for it. `contributors`: participants that have not submitted the op, or with
+	 * SEGMENT_ASKS_LACKS in the place of the encoding (Vote.asks) those that have not voted. */
 	SEGMENT_LACKED = 4,
 };
 

@@ -138,6 +138,56 @@ tr_status lack_asked(struct group_core *core, unsigned from, const struct segmen
 	return TR_OK;
 }
 
+/* ---- votes, which the hub counts ---- */
+
+/* A header is always of some op. */
+static const struct op_signature lack_no_op = { .dtype = TR_F32, .reduce = TR_SUM };
+
+void lack_close(struct group_core *core)
+{
+	core->lack_us = core->now_us + LACK_ASK_US;
+}
+
+/* A vote may come before this member has begun its round. */
+void lack_vote_asked(struct group_core *core, uint64_t from)
+{
+	const struct lack_of of = { 0, &lack_no_op, NULL };
+	const struct roster *roster = &core->roster;
+	uint8_t lacks[TR_GROUP_PEERS_MAX / 8] = { 0 };
+
+	unsigned to = roster_find(roster, from);
+
+	if (to == ROSTER_NONE || to == roster->me || roster->me != roster->hub ||
+	    core->proposal != 0 || core->stuck || !commit_has_vote(core, from))
+		return;
+	for (unsigned i = 0; i < roster->n; i++)
+		if (!commit_has_vote(core, roster->peers[i]))
+			bits_set(lacks, i);
+	lack_send(core, to, &of, SEGMENT_LACKED, SEGMENT_ASKS_LACKS, lacks);
+}
+
+void lack_voted(struct group_core *core)
+{
+	memset(core->lack_votes, 0, sizeof(core->lack_votes));
+	lack_close(core);
+}
+
+static tr_status lack_votes_told(struct group_core *core, unsigned from,
+    const struct segment_header *header, struct tr_error *error)
+{
+	const struct roster *roster = &core->roster;
+	const uint8_t *lacks = header->contributors;
+
+	if (!core->voted || from != roster->hub || header->segment != from || header->bytes > 0 ||
+	    bits_any_from(lacks, sizeof(header->contributors), roster->n) ||
+	    bits_get(lacks, roster->me))
+		return tr_error_set(error, TR_EPROTO,
+		    "peer %" PRIu64 " says who has not voted, which it cannot know",
+		    roster->peers[from]);
+	memcpy(core->lack_votes, lacks, sizeof(core->lack_votes));
+	return TR_OK;
+}
+
 /* ---- who waits ---- */
 
 /* One op that is not here, and no pair: the one that is waited for, or the first of those that the commit needs. */
@@ -157,8 +207,7 @@ static struct op *lack_op(const struct group_core *core)
 
 static bool lack_waits(const struct group_core *core)
 {
-	return round_active(core) &&
-	    (core->waiting || (core->state == ROUND_CLOSED && !core->voted));
+	return core->state == ROUND_CLOSED || (core->waiting && round_active(core));
 }
 
 /* It was not waited for since the keeper answered, or we stood still. */
@@ -174,11 +223,6 @@ void lack_wait(struct group_core *core, struct op *op)
 	core->lack_us = op->known.ask_us;
 }
 
-void lack_close(struct group_core *core)
-{
-	core->lack_us = core->now_us + LACK_ASK_US;
-}
-
 uint64_t lack_deadline_us(const struct group_core *core)
 {
 	return lack_waits(core) ? core->lack_us : UINT64_MAX;
@@ -189,6 +233,10 @@ void lack_ask(struct group_core *core)
 	if (!lack_waits(core) || core->now_us < core->lack_us)
 		return;
 	core->lack_us = core->now_us + LACK_ASK_US;
+	if (core->voted && core->proposal == 0 && !core->stuck) {
+		commit_ask(core);
+		return;
+	}
 	struct op *op = lack_op(core);
 	if (!op)
 		return;
@@ -211,6 +259,8 @@ tr_status lack_told(struct group_core *core, unsigned from, const struct segment
 	struct op *op = round_op(core, header->tag);
 	const uint8_t *lacks = header->contributors;
 
+	if (header->encoding == SEGMENT_ASKS_LACKS)
+		return lack_votes_told(core, from, header, error);
 	if (!op)
 		return TR_OK; /* it was released meanwhile */
 	const struct lack_of of = lack_of_op(op);
@@ -232,5 +282,7 @@ const uint8_t *lack_names(const struct group_core *core)
 {
 	const struct op *op = lack_op(core);
 
+	if (core->voted)
+		return core->now_us <= core->lack_us + LACK_ASK_US ? core->lack_votes : NULL;
 	return op && !lack_is_old(core, op) ? op->known.lacks : NULL;
 }

@@ -70,12 +70,12 @@ static void progress_waits(const struct group_core *core, struct group_core_prog
 {
 	if (core->needs_state)
 		progress_add(progress, core->donor);
+	if (!core->needs_state)
+		progress_lacks(core, progress);
 	if (core->voted) {
 		progress_votes(core, progress);
 		return;
 	}
-	if (!core->needs_state)
-		progress_lacks(core, progress);
 	for (size_t i = 0; i < core->op_count; i++) {
 		const struct op *op = core->ops[i];
 		uint32_t s = 0;

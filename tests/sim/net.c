@@ -256,6 +256,7 @@ static void net_trace(struct sim *sim, unsigned from, unsigned to, const struct 
 		sim_trace(sim, "n%u>n%u %s v%lu r%lu.%lu op %u.%u set %02x%02x %s", from, to,
 		    m->header.kind == SEGMENT_PARTIAL      ? "sum"
 		        : m->header.kind == SEGMENT_SEALED ? "result"
+		        : m->header.kind == SEGMENT_LACKED ? "answer"
 		                                           : "question",
 		    (unsigned long)m->header.view, (unsigned long)m->header.round,
 		    (unsigned long)m->header.attempt, m->header.tag, m->header.segment,

@@ -57,6 +57,28 @@ static void commit_all(struct waiter *waiters)
 	}
 }
 
+/* All have submitted, and `late` does not commit. */
+static void one_does_not_commit(struct waiter *waiters, float *const *data, unsigned late)
+{
+	for (unsigned i = 0; i < HOSTS; i++) {
+		struct waiter *w = &waiters[i];
+		w->commits = true;
+		assert_int_equal(tr_round_begin(w->host->group, &w->round, &w->error), TR_OK);
+		assert_int_equal(submit(w, data[i]), TR_OK);
+	}
+	for (unsigned i = 0; i < HOSTS; i++)
+		if (i != late)
+			assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_run,
+			                     &waiters[i]),
+			    0);
+	for (unsigned i = 0; i < HOSTS; i++)
+		if (i != late) {
+			assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
+			names_only(&waiters[i], late);
+		}
+	commit_all(waiters);
+}
+
 /* All but `late` submit; of those `computes` does not wait. */
 static void one_is_late(struct waiter *waiters, float *const *data, unsigned late,
     unsigned computes, bool commits)
@@ -99,6 +121,8 @@ static void in_a_group(Traind__Peer__Algorithm algorithm, bool commits)
 	one_is_late(waiters, data, 1, HOSTS, commits);
 	one_is_late(waiters, data, 2, commits ? HOSTS : 0, commits);
 	one_is_late(waiters, data, 3, commits ? HOSTS : 2, commits);
+	for (unsigned late = 0; commits && late < HOSTS; late += 3)
+		one_does_not_commit(waiters, data, late);
 	fx_stop(fx);
 }
 
@@ -110,7 +134,7 @@ static void the_deadline_names_who_has_not_submitted(void **state)
 	in_a_group(TRAIND__PEER__ALGORITHM__ALGORITHM_DIRECT, false);
 }
 
-static void a_commit_names_who_has_not_submitted(void **state)
+static void a_commit_names_who_has_not_submitted_or_not_voted(void **state)
 {
 	(void)state;
 	in_a_group(TRAIND__PEER__ALGORITHM__ALGORITHM_RING, true);
@@ -120,7 +144,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_deadline_names_who_has_not_submitted),
-		cmocka_unit_test(a_commit_names_who_has_not_submitted),
+		cmocka_unit_test(a_commit_names_who_has_not_submitted_or_not_voted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
