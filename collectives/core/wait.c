@@ -163,7 +163,7 @@ tr_status wait_asked(struct group_core *core, unsigned from, const struct segmen
 	    (from != waiter && (from != roster->hub || pair)))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " asks for somebody who does not wait", roster->peers[from]);
-	const struct op *op = round_op(core, header->tag);
+	struct op *op = round_op(core, header->tag);
 	const struct wait_question question = { waiter, header->tag, &header->signature,
 		header->contributors };
 	bool released = !op && release_has(&core->released, header->tag);
@@ -175,6 +175,8 @@ tr_status wait_asked(struct group_core *core, unsigned from, const struct segmen
 	}
 	if (header->encoding != SEGMENT_ASKS_CLOSED)
 		return lack_asked(core, from, header, error);
+	if (op && from == waiter)
+		bits_set(op->known.has, from);
 	if (released)
 		return TR_OK; /* it has its result by now, as all its members */
 	if (roster->me == roster->hub && !pair)
