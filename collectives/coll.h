@@ -346,8 +346,8 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
  * put out: after op_deadline_ms both get TR_ETIMEDOUT, which names the other; without a deadline they wait for ever. (The same circle can
  * go through two groups, or through anything else that callers wait for.) After TR_ETIMEDOUT the round goes on: submit the rest. */
 TR_API tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error);
-/* The same for at most so long, instead of op_deadline_ms; 0: looks whether the result is there. TR_ETIMEDOUT: it is not yet; the text names who is
- * waited for. */
+/* The same for at most so long, instead of op_deadline_ms; 0: looks whether the result is there. TR_ETIMEDOUT: it is not yet; the text names who has
+ * not submitted the op, or before that is known (600 ms) or if all have, whom this peer itself waits for. */
 TR_API tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t milliseconds,
     struct tr_error *error);
 
@@ -392,8 +392,9 @@ struct tr_commit {
  * TR_EMISMATCH: peers disagree; the text names them. TR_EPEERLOST: names the peer. With TR_KEEP look at round->partial after TR_OK: of a
  * broadcast or a receive that was not waited for only that says that its source may have been lost, and its output not written (struct tr_op).
  *
- * TR_ETIMEDOUT (with an op_deadline_ms; names the peer): nothing is decided. The round is closed and goes on: its buffers stay borrowed, none
- * may be read, filled or freed, and no op be added. Call it again, or leave; the first call's `commit` counts. */
+ * TR_ETIMEDOUT (with an op_deadline_ms; names who has not submitted an op or not committed, as tr_wait_for): nothing is decided. The round is
+ * closed and goes on: its buffers stay borrowed, none may be read, filled or freed, and no op be added. Call it again, or leave; the first
+ * call's `commit` counts. */
 TR_API tr_status tr_round_commit(tr_group *group, const struct tr_commit *commit,
     struct tr_round *round, struct tr_error *error);
 /* The same, waiting for at most so long, as tr_wait_for. */

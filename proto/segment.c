@@ -94,7 +94,7 @@ static tr_status segment_header_check(const uint8_t *in, const struct segment_he
 	tr_status st = signature_check(&header->signature, error);
 	if (st != TR_OK)
 		return st;
-	if (header->kind < SEGMENT_PARTIAL || header->kind > SEGMENT_AWAITED)
+	if (header->kind < SEGMENT_PARTIAL || header->kind > SEGMENT_LACKED)
 		return tr_error_set(error, TR_EPROTO, "bad segment: kind %u", header->kind);
 	if (header->encoding > SEGMENT_ENCODED)
 		return tr_error_set(error, TR_EPROTO, "bad segment: encoding %u", header->encoding);

@@ -16,6 +16,16 @@ enum segment_kind {
 	SEGMENT_SEALED = 2,  /* a final result */
 	/* No elements: the caller of participant `segment` waits for this op. `contributors`: of its scope, as those of the attempt. */
 	SEGMENT_AWAITED = 3,
+	/* No elements: the answer of `segment` to a question that asks for it. `contributors`: participants that have not submitted the op, or with
+	 * SEGMENT_ASKS_LACKS in the place of the encoding (Vote.asks) those that have not voted. */
+	SEGMENT_LACKED = 4,
+};
+
+/* What an awaited frame is about, in the place of its encoding: versions that know only the first take each for that, and send no other. */
+enum segment_question {
+	SEGMENT_ASKS_CLOSED = 0, /* has somebody closed the round without the op? */
+	SEGMENT_ASKS_LACKS = 1, /* who has not submitted it? Of who keeps account of that: have you? */
+	SEGMENT_HAS = 2,        /* the answer to that: yes */
 };
 
 /* In which form the elements travel. */
@@ -47,7 +57,7 @@ struct segment_header {
 	uint32_t tag, segment;
 	struct op_signature signature;
 	uint8_t kind;      /* enum segment_kind */
-	uint8_t encoding;  /* enum segment_encoding */
+	uint8_t encoding;  /* enum segment_encoding; of an awaited frame enum segment_question */
 	uint32_t elements; /* elements in this frame */
 	uint32_t bytes;    /* of the payload: what dtype, encoding and codec make of `elements` */
 	/* Bit i: contributor i of the attempt (Resume.contributors or the view's contributors, in

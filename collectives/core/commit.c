@@ -362,7 +362,10 @@ tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__
 		    "peer %" PRIu64 " votes in view %" PRIu64 ", which it is not in", from,
 		    vote->view);
 	core->votes_moved = true;
-	return commit_store(core, from, vote, error);
+	tr_status st = commit_store(core, from, vote, error);
+	if (st == TR_OK && vote->asks)
+		lack_vote_asked(core, from);
+	return st;
 }
 
 /* Classes of equal votes; a member of a class with a strict majority is right, all others are named. */
@@ -466,6 +469,15 @@ static bool commit_may_vote(const struct group_core *core)
 	    (!lent->intact || lent->intact(lent->arg, core->view.number));
 }
 
+static void commit_send_vote(struct group_core *core, const Traind__Peer__Vote *vote)
+{
+	emit_connect(core, hub_of(core));
+	struct group_action *action = emit(core, GROUP_DO_SEND_VOTE);
+	action->to = hub_of(core);
+	action->round = core->round;
+	action->vote = *vote;
+}
+
 static void commit_vote(struct group_core *core)
 {
 	Traind__Peer__Vote vote;
@@ -474,16 +486,22 @@ static void commit_vote(struct group_core *core)
 	commit_fill_vote(core, &vote, false);
 	core->voted = true;
 	core->votes_moved = true;
-	if (is_hub(core)) {
-		if (commit_store(core, core->peer, &vote, NULL) != TR_OK)
-			core->status = TR_ENOMEM;
-		return;
-	}
-	emit_connect(core, hub_of(core));
-	struct group_action *action = emit(core, GROUP_DO_SEND_VOTE);
-	action->to = hub_of(core);
-	action->round = core->round;
-	action->vote = vote;
+	lack_voted(core);
+	if (!is_hub(core))
+		commit_send_vote(core, &vote);
+	else if (commit_store(core, core->peer, &vote, NULL) != TR_OK)
+		core->status = TR_ENOMEM;
+}
+
+void commit_ask(struct group_core *core)
+{
+	Traind__Peer__Vote vote;
+
+	if (is_hub(core))
+		return; /* it knows */
+	commit_fill_vote(core, &vote, false);
+	vote.asks = true;
+	commit_send_vote(core, &vote);
 }
 
 void commit_advance(struct group_core *core)

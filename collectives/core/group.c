@@ -171,6 +171,7 @@ static void group_advance(struct group_core *core)
 		handover_ask_again(core);
 		commit_early_notice(core);
 		wait_ask(core);
+		lack_ask(core);
 		repair_links_again(core);
 		if (core->proposal != 0 && core->now_us >= core->report_again_us)
 			report_say(core);
@@ -236,6 +237,7 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 	    core->roster.me != core->roster.hub)
 		deadline = earlier(deadline, core->early_us);
 	deadline = earlier(deadline, wait_deadline_us(core));
+	deadline = earlier(deadline, lack_deadline_us(core));
 	if (core->needs_state && core->proposal == 0)
 		deadline = earlier(deadline, core->ask_again_us);
 	for (size_t i = 0; i < core->link_count; i++)

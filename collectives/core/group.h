@@ -292,6 +292,7 @@ struct group_core_progress {
 	bool waiting;
 	uint64_t waits_for[8];
 	size_t waits_for_count;
+	size_t lack_count; /* the first so many have not submitted the op that is waited for; 0: none, or it is not known */
 };
 /* `caller_waits`: a blocking call of the caller's is open (for an op, for state); the core itself knows of BEGIN and CLOSE. */
 void group_core_progress(const struct group_core *core, bool caller_waits,

@@ -13,6 +13,7 @@
  *	tally.c    what votes say of those
  *	release.c  ops that the caller has taken back
  *	wait.c     the caller reads a result before the commit
+ *	lack.c     who has not submitted an op that others wait for
  *	links.c    figures of the links, as all members have them
  *	record.c   committed rounds for memberd's log
  *	repair.c   freeze, report, install, resume
@@ -100,6 +101,9 @@ struct group_core {
 	bool stuck;
 	bool waiting; /* the caller waits for the op with the tag `waited` */
 	uint32_t waited;
+	uint64_t lack_us; /* when to ask who lacks the op that is not here, or whose vote is missing */
+	uint8_t lack_votes[TR_GROUP_PEERS_MAX /
+	    8];    /* voted: participants that have not, as the hub said last */
 	bool read; /* the caller was told of a result of this attempt */
 	struct tr_commit closing;
 	uint64_t signatures;     /* ROUND_CLOSED: of its ops, as they were closed */
@@ -289,6 +293,25 @@ void wait_ask(struct group_core *core);     /* when it takes long */
 tr_status wait_asked(struct group_core *core, unsigned from, const struct segment_header *header,
     struct tr_error *error);
 uint64_t wait_deadline_us(const struct group_core *core);
+/* Is participant `who` one of those that submit an op with this scope? `bits`: of the round's contributors. */
+bool wait_concerns(const struct group_core *core, unsigned who, const struct op_scope *scope,
+    const uint8_t *bits);
+
+/* ---- lack.c ---- */
+void lack_wait(struct group_core *core, struct op *op); /* the caller waits for it */
+void lack_close(struct group_core *core);               /* for all of them */
+void lack_ask(struct group_core *core);                 /* when it takes long */
+uint64_t lack_deadline_us(const struct group_core *core);
+/* SEGMENT_AWAITED with SEGMENT_ASKS_LACKS or SEGMENT_HAS, of an op that is the same here or not known. */
+tr_status lack_asked(struct group_core *core, unsigned from, const struct segment_header *header,
+    struct tr_error *error);
+void lack_voted(struct group_core *core);
+void lack_vote_asked(struct group_core *core, uint64_t from);
+/* SEGMENT_LACKED, of this attempt. */
+tr_status lack_told(struct group_core *core, unsigned from, const struct segment_header *header,
+    struct tr_error *error);
+/* Participants that have not submitted the op that this member waits for, or not voted where it has, as far as it was told. NULL: nobody said. */
+const uint8_t *lack_names(const struct group_core *core);
 
 /* ---- ahead.c ---- */
 /* Keeps the frame until `to` has said that it submitted the op; false: it may be sent now. */
@@ -338,6 +361,7 @@ void commit_refuse(struct group_core *core, uint64_t peer, tr_status status, con
 bool commit_contributes(const struct group_core *core, uint64_t peer); /* to our round */
 /* `peer` has other ops in our round than we: who is wrong, or both, end with TR_EMISMATCH. */
 void commit_differs(struct group_core *core, uint64_t peer, const char *reason);
+void commit_ask(struct group_core *core); /* having voted: whose vote is missing? */
 bool commit_has_vote(const struct group_core *core, uint64_t peer);
 bool commit_is_closed(const struct group_core *core, uint64_t peer); /* hub: as far as we know */
 void commit_forget_votes(struct group_core *core);                   /* those of earlier views */

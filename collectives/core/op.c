@@ -88,6 +88,7 @@ void op_fold_drop(struct op *op, struct buffer_pool *pool, uint32_t segment)
 tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigned contributors)
 {
 	op_ahead_drop(op);
+	memset(&op->known, 0, sizeof(op->known));
 	for (uint32_t s = 0; s < op->segments; s++) {
 		struct op_segment *segment = &op->segment[s];
 		op_fold_drop(op, pool, s);

@@ -57,6 +57,16 @@ struct op_segment {
 	uint8_t given, given_before; /* bits of segment_kind: sent in this view, in earlier ones */
 };
 
+/* Of an op that is not here, in this view (lack.c); sets of the round's participants. */
+struct op_known {
+	uint64_t ask_us; /* when to ask the keeper again who lacks it; 0: it was never waited for */
+	uint8_t lacks[TR_GROUP_PEERS_MAX / 8]; /* who has not submitted it, as the keeper said last */
+	/* At the keeper: */
+	uint8_t has[TR_GROUP_PEERS_MAX / 8]; /* who said that it has */
+	bool asked;                          /* the others were, */
+	uint64_t asked_us, again_us;         /* for the first time then; and when again */
+};
+
 struct op {
 	struct op *next_free;
 	uint32_t tag;
@@ -103,6 +113,7 @@ struct op {
 	uint8_t *sets;          /* segments x set_bytes; valid where sealed */
 	struct op_segment only; /* of an op of one segment: both are here */
 	uint8_t only_set[ROUTE_SET_BYTES];
+	struct op_known known;
 };
 
 struct op_submit {

@@ -471,7 +471,7 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a segment of view %" PRIu64 ", which cannot be",
 		    event->from, header->view);
-	if (st == TR_EAGAIN && header->kind == SEGMENT_AWAITED)
+	if (st == TR_EAGAIN && header->kind >= SEGMENT_AWAITED)
 		return TR_ESTALE; /* it is said again */
 	if (st == TR_EAGAIN)
 		core->parked = true;
@@ -488,6 +488,8 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		    header->round);
 	if (header->kind == SEGMENT_AWAITED)
 		return wait_asked(core, who, header, error);
+	if (header->kind == SEGMENT_LACKED)
+		return lack_told(core, who, header, error);
 	struct op *op = round_op(core, header->tag);
 	bool released = !op && release_has(&core->released, header->tag);
 	if (!op &&

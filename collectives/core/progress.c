@@ -55,10 +55,23 @@ static void progress_votes(const struct group_core *core, struct group_core_prog
 			progress_add(progress, roster->peers[i]);
 }
 
+/* First those for whom all wait, who may be none of ours. */
+static void progress_lacks(const struct group_core *core, struct group_core_progress *progress)
+{
+	const uint8_t *lacks = lack_names(core);
+
+	for (unsigned i = 0; lacks && i < core->roster.n; i++)
+		if (bits_get(lacks, i))
+			progress_add(progress, core->roster.peers[i]);
+	progress->lack_count = progress->waits_for_count;
+}
+
 static void progress_waits(const struct group_core *core, struct group_core_progress *progress)
 {
 	if (core->needs_state)
 		progress_add(progress, core->donor);
+	if (!core->needs_state)
+		progress_lacks(core, progress);
 	if (core->voted) {
 		progress_votes(core, progress);
 		return;

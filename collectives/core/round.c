@@ -261,6 +261,7 @@ tr_status round_close(struct group_core *core, const struct tr_commit *closing,
 	core->waiting = false;
 	core->early_us = core->now_us + MEMBER_REPEAT_US;
 	core->votes_moved = true;
+	lack_close(core);
 	round_move(core, ROUND_CLOSED);
 	return TR_OK;
 }

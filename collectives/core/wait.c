@@ -34,6 +34,8 @@ tr_status wait_begin(struct group_core *core, uint32_t tag, struct tr_error *err
 	/* A caller that waits a little at a time, for this op and others, has waited since its first call. */
 	if (op && op->ask_us == 0)
 		op->ask_us = core->now_us + MEMBER_REPEAT_US;
+	if (op)
+		lack_wait(core, op);
 	return TR_OK;
 }
 
@@ -105,14 +107,12 @@ static void wait_send(struct group_core *core, unsigned to, const struct wait_qu
 	action->payload = "";
 }
 
-/* Is participant `who` one of those that submit it? */
-static bool wait_concerns(const struct group_core *core, unsigned who,
-    const struct wait_question *question)
+bool wait_concerns(const struct group_core *core, unsigned who, const struct op_scope *scope,
+    const uint8_t *bits)
 {
 	uint32_t bit = core->roster.bit[who];
 
-	return question->signature->scope.count == 0 ||
-	    (bit != ROSTER_NONE && bits_get(question->scope, bit));
+	return scope->count == 0 || (bit != ROSTER_NONE && bits_get(bits, bit));
 }
 
 /* Of an op of all the hub is asked: there is a connection to it, and it knows who has closed. */
@@ -120,7 +120,7 @@ static void wait_pass_on(struct group_core *core, const struct wait_question *qu
 {
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (i != core->roster.me && i != question->waiter &&
-		    wait_concerns(core, i, question) &&
+		    wait_concerns(core, i, &question->signature->scope, question->scope) &&
 		    commit_is_closed(core, core->roster.peers[i]))
 			wait_send(core, i, question);
 }
@@ -163,17 +163,22 @@ tr_status wait_asked(struct group_core *core, unsigned from, const struct segmen
 	    (from != waiter && (from != roster->hub || pair)))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " asks for somebody who does not wait", roster->peers[from]);
-	const struct op *op = round_op(core, header->tag);
+	struct op *op = round_op(core, header->tag);
 	const struct wait_question question = { waiter, header->tag, &header->signature,
 		header->contributors };
-	if (wait_concerns(core, roster->me, &question)) {
-		bool released = !op && release_has(&core->released, header->tag);
-		if (released && !release_differs(&core->released, header))
-			return TR_OK; /* it has its result by now, as all its members */
-		if ((op || released || core->state == ROUND_CLOSED) &&
+	bool released = !op && release_has(&core->released, header->tag);
+	if (wait_concerns(core, roster->me, &question.signature->scope, question.scope)) {
+		bool differs = !released || release_differs(&core->released, header);
+		if (differs && (op || released || core->state == ROUND_CLOSED) &&
 		    path_compare(core, roster->peers[waiter], op, header) != TR_OK)
 			return TR_OK;
 	}
+	if (header->encoding != SEGMENT_ASKS_CLOSED)
+		return lack_asked(core, from, header, error);
+	if (op && from == waiter)
+		bits_set(op->known.has, from);
+	if (released)
+		return TR_OK; /* it has its result by now, as all its members */
 	if (roster->me == roster->hub && !pair)
 		wait_pass_on(core, &question);
 	return TR_OK;

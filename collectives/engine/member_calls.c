@@ -95,7 +95,8 @@ static void on_deadline(uv_timer_t *timer)
 	group_core_progress(member->core, true, &progress);
 	int used = snprintf(text, sizeof(text), "%s of round %" PRIu64 " waited %u ms for",
 	    call_name(member->call.call), progress.round, member->call.limit_ms);
-	for (size_t i = 0; i < progress.waits_for_count && used < (int)sizeof(text) - 100; i++) {
+	size_t named = progress.lack_count > 0 ? progress.lack_count : progress.waits_for_count;
+	for (size_t i = 0; i < named && used < (int)sizeof(text) - 100; i++) {
 		const struct view_peer_entry *peer = member_view_peer(member, progress.waits_for[i]);
 		used += snprintf(text + used, sizeof(text) - (size_t)used, " peer %" PRIu64 " (%s)",
 		    progress.waits_for[i], peer != NULL ? peer->node_name : "no longer a member");

@@ -96,6 +96,7 @@ static void vote(struct member *member, struct script *script)
 	vote.digest_low = script_about(script, 1);
 	vote.digest_high = script_about(script, 1);
 	vote.salt = script_about(script, 0);
+	vote.asks = vote.salt % 2 == 1;
 	(void)step(member,
 	    (struct group_event){ .kind = GROUP_VOTE, .from = peer_of(script), .vote = &vote });
 }

@@ -252,11 +252,11 @@ static const char *const message_names[] = { "segment", "vote", "commit", "submi
 static void net_trace(struct sim *sim, unsigned from, unsigned to, const struct sim_message *m,
     tr_status st)
 {
+	static const char *const kinds[] = { "", "sum", "result", "question", "answer" };
+
 	if (m->kind == SIM_SEGMENT)
 		sim_trace(sim, "n%u>n%u %s v%lu r%lu.%lu op %u.%u set %02x%02x %s", from, to,
-		    m->header.kind == SEGMENT_PARTIAL      ? "sum"
-		        : m->header.kind == SEGMENT_SEALED ? "result"
-		                                           : "question",
+		    kinds[m->header.kind], /* it was sent by a core */
 		    (unsigned long)m->header.view, (unsigned long)m->header.round,
 		    (unsigned long)m->header.attempt, m->header.tag, m->header.segment,
 		    m->header.contributors[1], m->header.contributors[0],

@@ -44,6 +44,8 @@ struct pump {
 	size_t first, last;
 	char trace[PUMP_TRACE];
 	size_t trace_length;
+	uint64_t now_us; /* of all steps that say no time */
+	bool aside;      /* parked segments are kept aside, and nothing waits behind them */
 };
 
 static inline void pump_trace(struct pump *pump, const char *format, ...)
@@ -167,7 +169,9 @@ static inline tr_status pump_step(struct pump *pump, unsigned who, const struct 
 {
 	struct group_actions actions = { 0 };
 	struct tr_error error = { 0 };
-	tr_status st = group_core_step(pump->members[who].core, event, &actions, &error);
+	struct group_event now = *event;
+	now.now_us = event->now_us > 0 ? event->now_us : pump->now_us;
+	tr_status st = group_core_step(pump->members[who].core, &now, &actions, &error);
 	if (st != TR_OK && st != TR_EAGAIN && st != TR_ESTALE)
 		snprintf(pump->members[who].reason, sizeof(pump->members[who].reason), "%s",
 		    error.text);
@@ -195,6 +199,7 @@ static inline void pump_trace_message(struct pump *pump, const struct core_messa
 		pump_trace(pump, "%u>%u %s %u.%u set %02x%s%s\n", m->from + 1, m->to + 1,
 		    m->header.kind == SEGMENT_PARTIAL      ? "sum"
 		        : m->header.kind == SEGMENT_SEALED ? "result"
+		        : m->header.kind == SEGMENT_LACKED ? "answer"
 		                                           : "question",
 		    m->header.tag, m->header.segment, m->header.contributors[0],
 		    st == TR_OK ? "" : " ", st == TR_OK ? "" : tr_status_name(st));
@@ -210,6 +215,8 @@ static inline void pump_trace_message(struct pump *pump, const struct core_messa
 static inline bool pump_blocked(const struct pump *pump, size_t at)
 {
 	const struct core_message *message = pump->messages[at];
+	if (pump->aside && message->kind == GROUP_DO_SEND_SEGMENT)
+		return false;
 	for (size_t i = pump->first; i < at; i++)
 		if (pump->messages[i] != NULL && pump->messages[i]->from == message->from &&
 		    pump->messages[i]->to == message->to)

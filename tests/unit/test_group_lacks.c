@@ -1,0 +1,508 @@
+/* Who waits learns who has not submitted the op, whoever it is that it waits for itself. */
+#include "tests/unit/group_pump.h"
+
+#define COUNT   8
+#define STEP_MS 50
+#define REPLAY  TRAIND__PEER__POLICY__POLICY_REPLAY
+#define RING    TRAIND__PEER__ALGORITHM__ALGORITHM_RING
+#define STAR    TRAIND__PEER__ALGORITHM__ALGORITHM_STAR
+
+static int32_t memory[PUMP_MEMBERS][3][COUNT];
+
+static struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm, unsigned hub)
+{
+	struct pump *pump = pump_create(n);
+	struct pump_view view = pump_first_view(pump);
+	view.algorithm = algorithm;
+	view.policy = REPLAY;
+	view.hub = hub;
+	pump->now_us = 1000000;
+	pump->aside = true;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+	return pump;
+}
+
+static void submit(struct pump *pump, unsigned who, uint32_t tag)
+{
+	assert_int_equal(pump_submit(pump, who, tag, memory[who][tag], COUNT, TR_I32, TR_SUM),
+	    TR_OK);
+}
+
+static void wait_for(struct pump *pump, unsigned who, uint32_t tag)
+{
+	assert_int_equal(pump_step(pump, who,
+	                     &(struct group_event){ .kind = GROUP_WAIT, .tag = tag }),
+	    TR_OK);
+}
+
+static void submit_and_wait(struct pump *pump, unsigned who)
+{
+	submit(pump, who, 0);
+	wait_for(pump, who, 0);
+}
+
+static void step(struct pump *pump)
+{
+	pump->now_us += STEP_MS * 1000;
+	for (unsigned i = 0; i < pump->n; i++)
+		if (!pump->members[i].dead)
+			pump_event(pump, i, GROUP_TICK);
+	pump_run(pump);
+}
+
+static void pass(struct pump *pump, unsigned ms)
+{
+	pump_run(pump);
+	for (unsigned at = 0; at < ms; at += STEP_MS)
+		step(pump);
+}
+
+/* Members that `who` says have not submitted it, as bits. */
+static unsigned named(const struct pump *pump, unsigned who)
+{
+	struct group_core_progress progress;
+	unsigned bits = 0;
+
+	group_core_progress(pump->members[who].core, true, &progress);
+	for (size_t i = 0; i < progress.lack_count; i++)
+		bits |= 1u << (progress.waits_for[i] - 1);
+	return bits;
+}
+
+static void none_failed(const struct pump *pump)
+{
+	for (unsigned i = 0; i < pump->n; i++)
+		assert_int_equal(pump->members[i].failed, 0);
+}
+
+static void every_late_one(unsigned n, Traind__Peer__Algorithm algorithm, unsigned hub)
+{
+	for (unsigned late = 0; late < n; late++) {
+		struct pump *pump = begun(n, algorithm, hub);
+		for (unsigned i = 0; i < n; i++)
+			if (i != late)
+				submit_and_wait(pump, i);
+		pass(pump, 600);
+		for (unsigned i = 0; i < n; i++)
+			assert_int_equal(named(pump, i), i == late ? 0 : 1u << late);
+		submit_and_wait(pump, late);
+		pump_run(pump);
+		for (unsigned i = 0; i < n; i++) {
+			assert_int_equal(pump->members[i].done_count, 1);
+			assert_int_equal(named(pump, i), 0);
+		}
+		none_failed(pump);
+		pump_destroy(pump);
+	}
+}
+
+static void the_deadline_names_who_has_not_submitted(void **state)
+{
+	(void)state;
+	for (unsigned n = 2; n < 6; n++)
+		for (int algorithm = 1; algorithm <= 5; algorithm++)
+			for (unsigned hub = 0; hub < n; hub++)
+				every_late_one(n, (Traind__Peer__Algorithm)algorithm, hub);
+}
+
+/* One waits, one is late, the others compute: at no time is one of those named. */
+static void who_has_submitted_and_computes_is_not_named(void **state)
+{
+	(void)state;
+	for (unsigned waiter = 0; waiter < 5; waiter++)
+		for (unsigned late = 0; late < 5; late++) {
+			if (late == waiter)
+				continue;
+			struct pump *pump = begun(5, RING, 1);
+			for (unsigned i = 0; i < 5; i++)
+				if (i != late)
+					submit(pump, i, 0);
+			wait_for(pump, waiter, 0);
+			pump_run(pump);
+			for (unsigned ms = 0; ms < 2000; ms += STEP_MS) {
+				step(pump);
+				if (ms < 600)
+					assert_int_equal(named(pump, waiter) & ~(1u << late), 0);
+				else
+					assert_int_equal(named(pump, waiter), 1u << late);
+			}
+			none_failed(pump);
+			pump_destroy(pump);
+		}
+}
+
+/* Of several, all; but what the hub has not submitted itself it does not ask others for. */
+static void all_that_are_late_are_named_once_the_hub_has_it(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(5, STAR, 0);
+	submit_and_wait(pump, 2);
+	submit_and_wait(pump, 4);
+	pass(pump, 600);
+	assert_int_equal(named(pump, 2), 1);
+	assert_int_equal(named(pump, 4), 1);
+	submit(pump, 0, 0);
+	pass(pump, 600);
+	assert_int_equal(named(pump, 2), 1u << 1 | 1u << 3);
+	submit(pump, 1, 0);
+	pass(pump, 600);
+	assert_int_equal(named(pump, 2), 1u << 3);
+	assert_int_equal(named(pump, 4), 1u << 3);
+	none_failed(pump);
+	pump_destroy(pump);
+}
+
+/* All have it: whom this member waits for, as before anybody has answered. */
+static void who_waits_for_one_that_has_it_names_that_one(void **state)
+{
+	struct group_core_progress progress;
+	(void)state;
+	struct pump *pump = begun(3, STAR, 0);
+	for (unsigned i = 0; i < 3; i++)
+		submit(pump, i, 0);
+	wait_for(pump, 1, 0);
+	for (unsigned i = 0; i < 2; i++) { /* questions go through, sums do not */
+		group_core_progress(pump->members[1].core, true, &progress);
+		assert_int_equal(progress.lack_count, 0);
+		assert_int_equal(progress.waits_for_count, 1);
+		assert_int_equal(progress.waits_for[0], 1);
+		for (size_t k = pump->first; k < pump->last; k++)
+			if (pump->messages[k] && pump->messages[k]->header.kind < SEGMENT_AWAITED)
+				pump_done(pump, k);
+		pass(pump, 1000);
+	}
+	pump_destroy(pump);
+}
+
+/* Nothing was waited for before the commit. */
+static void a_commit_names_who_has_not_submitted(void **state)
+{
+	(void)state;
+	for (int algorithm = 1; algorithm <= 5; algorithm++)
+		for (unsigned late = 0; late < 4; late++) {
+			struct pump *pump = begun(4, (Traind__Peer__Algorithm)algorithm, 1);
+			for (unsigned i = 0; i < 4; i++)
+				if (i != late) {
+					submit(pump, i, 0);
+					pump_close(pump, i, 0, 0);
+				}
+			pass(pump, 600);
+			for (unsigned i = 0; i < 4; i++)
+				assert_int_equal(named(pump, i), i == late ? 0 : 1u << late);
+			submit(pump, late, 0);
+			pump_close(pump, late, 0, 0);
+			pass(pump, 300);
+			for (unsigned i = 0; i < 4; i++)
+				assert_int_equal(pump->members[i].decided_count, 1);
+			none_failed(pump);
+			pump_destroy(pump);
+		}
+}
+
+/* All have submitted all, and one does not commit, be it that it has not even begun. */
+static void a_commit_names_who_has_not_voted(void **state)
+{
+	(void)state;
+	for (unsigned hub = 0; hub < 4; hub++)
+		for (unsigned late = 0; late < 4; late++) {
+			struct pump *pump = begun(4, RING, hub);
+			for (unsigned round = 1; round < 3; round++) {
+				for (unsigned i = 0; i < 4; i++)
+					if (round == 1)
+						submit(pump, i, 0);
+				pump_run(pump);
+				for (unsigned i = 0; i < 4; i++)
+					if (i != late) {
+						if (round == 2)
+							pump_event(pump, i, GROUP_BEGIN);
+						pump_close(pump, i, 0, 0);
+					}
+				pass(pump, 300);
+				for (unsigned i = 0; i < 4; i++)
+					assert_int_equal(pump->members[i].decided_count, round - 1);
+				for (unsigned i = 0; i < 4; i++)
+					if (i != hub && i != late)
+						assert_int_equal(named(pump, i), 1u << late);
+				if (round == 2)
+					pump_event(pump, late, GROUP_BEGIN);
+				pump_close(pump, late, 0, 0);
+				pump_run(pump);
+				for (unsigned i = 0; i < 4; i++) {
+					assert_int_equal(pump->members[i].decided_count, round);
+					assert_int_equal(named(pump, i), 0);
+				}
+			}
+			none_failed(pump);
+			pump_destroy(pump);
+		}
+}
+
+/* The hub is not in it, and nobody outside is named. */
+static void a_scope_names_its_own(void **state)
+{
+	static const uint32_t members[] = { 1, 3, 4 };
+	(void)state;
+	for (unsigned late = 0; late < 3; late++) {
+		struct pump *pump = begun(5, RING, 0);
+		for (unsigned k = 0; k < 3; k++) {
+			unsigned who = members[k];
+			if (k == late)
+				continue;
+			assert_int_equal(pump_step(pump, who,
+			                     &(struct group_event){ .kind = GROUP_SUBMIT,
+			                         .submit = { .tag = 0,
+			                             .data = memory[who][0],
+			                             .count = COUNT,
+			                             .dtype = TR_I32,
+			                             .reduce = TR_SUM,
+			                             .contribute = true,
+			                             .scope = { members, 3 } } }),
+			    TR_OK);
+			wait_for(pump, who, 0);
+		}
+		pass(pump, 600);
+		for (unsigned i = 0; i < 5; i++)
+			assert_int_equal(named(pump, i),
+			    i == 0 || i == 2 || i == members[late] ? 0 : 1u << members[late]);
+		none_failed(pump);
+		pump_destroy(pump);
+	}
+}
+
+/* Two in turn, each for less than the time to ask. */
+static void who_waits_a_little_at_a_time_names_it_too(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(4, RING, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		submit(pump, i, 0);
+		submit(pump, i, 1);
+	}
+	submit(pump, 3, 1);
+	submit(pump, 0, 2);
+	pump_run(pump);
+	for (unsigned k = 0; k < 14; k++) {
+		wait_for(pump, 0, k % 2 * 2);
+		step(pump);
+	}
+	wait_for(pump, 0, 0);
+	pump_run(pump);
+	assert_int_equal(named(pump, 0), 1u << 3);
+	wait_for(pump, 0, 2);
+	pump_run(pump);
+	assert_int_equal(named(pump, 0), 7u << 1);
+	pump_destroy(pump);
+}
+
+/* It was told long ago. */
+static void what_was_said_long_ago_is_not_named(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(3, STAR, 0);
+	submit_and_wait(pump, 1);
+	submit(pump, 1, 1);
+	submit(pump, 0, 0);
+	pass(pump, 600);
+	assert_int_equal(named(pump, 1), 1u << 2);
+	wait_for(pump, 1, 1);
+	pass(pump, 1000);
+	submit(pump, 0, 1);
+	wait_for(pump, 1, 0);
+	assert_int_equal(named(pump, 1), 0);
+	pass(pump, 300);
+	assert_int_equal(named(pump, 1), 1u << 2);
+	pump_destroy(pump);
+}
+
+static void another_view_asks_anew(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(4, RING, 0);
+	for (unsigned i = 0; i < 3; i++)
+		submit_and_wait(pump, i);
+	pass(pump, 600);
+	pump_kill(pump, 1);
+	pump_propose(pump, 2);
+	assert_int_equal(named(pump, 0), 0);
+	struct pump_view view = pump_first_view(pump);
+	view.number = 2;
+	view.count = 3;
+	view.peers[1] = 3;
+	view.peers[2] = 4;
+	view.policy = TRAIND__PEER__POLICY__POLICY_KEEP;
+	view.algorithm = RING;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributor_count = 4;
+	for (unsigned i = 0; i < 4; i++)
+		view.contributors[i] = i + 1;
+	pump_install(pump, &view);
+	assert_int_equal(named(pump, 0), 0);
+	pass(pump, 600);
+	assert_int_equal(named(pump, 0), 1u << 3);
+	assert_int_equal(named(pump, 2), 1u << 3);
+	pump_destroy(pump);
+}
+
+/* ---- what is on the wire ---- */
+
+static struct segment_header frame(unsigned from, enum segment_kind kind, unsigned question)
+{
+	return (struct segment_header){ .view = 1,
+		.round = 1,
+		.attempt = 1,
+		.tag = 0,
+		.segment = from,
+		.signature = { .count = COUNT, .dtype = TR_I32, .reduce = TR_SUM },
+		.kind = (uint8_t)kind,
+		.encoding = (uint8_t)question };
+}
+
+static tr_status offer(struct pump *pump, unsigned from, unsigned to, struct segment_header header)
+{
+	struct group_event event = { .kind = GROUP_SEGMENT, .from = from + 1 };
+	event.segment.header = &header;
+	event.segment.payload = "";
+	return pump_step(pump, to, &event);
+}
+
+/* Frames of the kind on their way, after what was there before. */
+static unsigned sent(const struct pump *pump, size_t before, enum segment_kind kind)
+{
+	unsigned count = 0;
+
+	for (size_t i = before; i < pump->last; i++)
+		count += pump->messages[i] && pump->messages[i]->kind == GROUP_DO_SEND_SEGMENT &&
+		    pump->messages[i]->header.kind == kind;
+	return count;
+}
+
+/* It would take the answer, or the word that the op is here, for nonsense. */
+static void a_peer_of_an_older_version_is_told_nothing_new(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(4, STAR, 0);
+	submit(pump, 0, 0);
+	submit(pump, 2, 0);
+	pump_run(pump);
+	size_t before = pump->last;
+	assert_int_equal(offer(pump, 1, 0, frame(1, SEGMENT_AWAITED, SEGMENT_ASKS_CLOSED)), TR_OK);
+	assert_int_equal(offer(pump, 0, 2, frame(0, SEGMENT_AWAITED, SEGMENT_ASKS_CLOSED)), TR_OK);
+	assert_int_equal(pump->last, before);
+	assert_int_equal(offer(pump, 1, 0, frame(1, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS)), TR_OK);
+	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 1);
+	assert_int_equal(sent(pump, before, SEGMENT_AWAITED), 2); /* to 3 and 4 */
+	before = pump->last;
+	assert_int_equal(offer(pump, 1, 0, frame(1, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS)), TR_OK);
+	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 1);
+	assert_int_equal(sent(pump, before, SEGMENT_AWAITED), 0); /* once in an interval */
+	before = pump->last;
+	assert_int_equal(offer(pump, 0, 2, frame(0, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS)), TR_OK);
+	assert_int_equal(offer(pump, 0, 3, frame(0, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS)), TR_OK);
+	assert_int_equal(sent(pump, before, SEGMENT_AWAITED), 1);
+	assert_int_equal(pump->messages[before]->header.encoding, SEGMENT_HAS);
+	pump_destroy(pump);
+}
+
+static void hostile_words_of_votes_are_refused(void **state)
+{
+	Traind__Peer__Vote vote = TRAIND__PEER__VOTE__INIT;
+	struct group_event event = { .kind = GROUP_VOTE, .from = 3, .vote = &vote };
+	(void)state;
+	struct pump *pump = begun(3, STAR, 0);
+	struct segment_header good = frame(0, SEGMENT_LACKED, SEGMENT_ASKS_LACKS);
+	assert_int_equal(offer(pump, 0, 1, good), TR_EPROTO); /* it has not voted */
+	for (unsigned i = 0; i < 3; i++)
+		submit(pump, i, 0);
+	pump_run(pump);
+	pump_close(pump, 1, 0, 0);
+	pump_run(pump);
+	good.contributors[0] = 1u << 2;
+	assert_int_equal(offer(pump, 0, 1, good), TR_OK);
+	assert_int_equal(named(pump, 1), 1u << 2);
+	struct segment_header bad[4] = { good, good, good, good };
+	bad[0].contributors[0] = 1u << 1;
+	bad[1].contributors[0] = 1u << 3;
+	bad[2].bytes = 4;
+	bad[3].segment = 2;
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(offer(pump, i == 3 ? 2 : 0, 1, bad[i]), TR_EPROTO);
+	/* Whoever did not vote, or is not asked to count votes. */
+	size_t before = pump->last;
+	vote.view = vote.round = vote.attempt = 1;
+	vote.asks = vote.early = true;
+	assert_int_equal(pump_step(pump, 0, &event), TR_OK);
+	vote.early = false;
+	assert_int_equal(pump_step(pump, 1, &event), TR_OK);
+	vote.round = 9;
+	assert_int_equal(pump_step(pump, 0, &event), TR_OK);
+	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 0);
+	vote.round = 1;
+	assert_int_equal(pump_step(pump, 0, &event), TR_OK);
+	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 1);
+	pump_destroy(pump);
+}
+
+static void hostile_words_are_refused(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(3, STAR, 0);
+	struct segment_header bad[10];
+	const unsigned from[10] = { 2, 2, 2, 2, 0, 0, 0, 0, 0, 2 };
+	submit_and_wait(pump, 1);
+	pump_run(pump);
+	bad[0] = frame(2, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS); /* of who is not the hub */
+	bad[1] = frame(2, SEGMENT_AWAITED, SEGMENT_HAS);
+	bad[2] = frame(0, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS); /* for another */
+	bad[3] = frame(2, SEGMENT_LACKED, 0);
+	bad[4] = frame(0, SEGMENT_AWAITED, SEGMENT_HAS); /* the hub has nothing to say of itself */
+	bad[5] = frame(0, SEGMENT_LACKED, 0);
+	bad[5].contributors[0] = 1u << 3; /* nobody */
+	bad[6] = frame(0, SEGMENT_LACKED, 0);
+	bad[6].contributors[0] = 1u << 1; /* who asked for it */
+	bad[7] = frame(0, SEGMENT_LACKED, 0);
+	bad[7].contributors[31] = 0x80;
+	bad[8] = frame(2, SEGMENT_LACKED, 0);
+	bad[9] = frame(2, SEGMENT_LACKED, 0);
+	bad[9].bytes = 4;
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(offer(pump, from[i], 1, bad[i]), TR_EPROTO);
+	struct segment_header pair = frame(2, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS);
+	pair.signature.collective = TR_SEND;
+	pair.tag = 9;
+	assert_int_equal(offer(pump, 2, 0, pair), TR_EPROTO);
+	struct segment_header early = frame(0, SEGMENT_LACKED, 0);
+	submit(pump, 2, 0);
+	pump_run(pump);
+	assert_int_equal(offer(pump, 0, 2, early), TR_EPROTO); /* it has not asked */
+	early.round = 2;
+	assert_int_equal(offer(pump, 0, 1, early), TR_ESTALE);
+	early.round = 1;
+	early.tag = 7; /* released meanwhile */
+	assert_int_equal(offer(pump, 0, 1, early), TR_OK);
+	none_failed(pump);
+	pump_destroy(pump);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_deadline_names_who_has_not_submitted),
+		cmocka_unit_test(who_has_submitted_and_computes_is_not_named),
+		cmocka_unit_test(all_that_are_late_are_named_once_the_hub_has_it),
+		cmocka_unit_test(who_waits_for_one_that_has_it_names_that_one),
+		cmocka_unit_test(a_commit_names_who_has_not_submitted),
+		cmocka_unit_test(a_commit_names_who_has_not_voted),
+		cmocka_unit_test(a_scope_names_its_own),
+		cmocka_unit_test(who_waits_a_little_at_a_time_names_it_too),
+		cmocka_unit_test(what_was_said_long_ago_is_not_named),
+		cmocka_unit_test(another_view_asks_anew),
+		cmocka_unit_test(a_peer_of_an_older_version_is_told_nothing_new),
+		cmocka_unit_test(hostile_words_of_votes_are_refused),
+		cmocka_unit_test(hostile_words_are_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
