@@ -14,6 +14,7 @@ const struct sim_seed sim_seeds[] = {
 	{ 3047, false, "newcomer-wrong-2", "the same, seen by the hub" },
 	{ 152637, false, "newcomer-wrong-3",
 	    "the hub compared the results of a newcomer with other ops, and ended all" },
+	{ 6433, 8, "newcomer-wrong-4", "the same" },
 	{ 6537, false, "voter-demoted",
 	    "a joiner that had voted for its first round was taken for one without state, so that "
 	    "a "
@@ -143,10 +144,9 @@ static const struct {
 	const char *words;
 } stories[] = {
 	{ 2905, "disagree in round 2" },
-	{ 3047, "closed round 4 with different collectives" },
+	{ 6433, "disagree in round 14" },
 	{ 3340, "which has none with it" },
 	{ 2993, "op 99 is unknown to peer" },
-	{ 76227, "closed round 10 with different collectives" },
 	{ 9768, "segments at the first and" },
 };
 
