@@ -461,6 +461,15 @@ static tr_status path_take(struct group_core *core, struct op *op, const struct 
 	return st;
 }
 
+/* Who has not begun the round, or begins it again, can say that it lacks the op; `when`: as path_when says. */
+static bool path_answers(const struct group_core *core, const struct segment_header *header,
+    tr_status when)
+{
+	return when == TR_EAGAIN && header->kind == SEGMENT_AWAITED &&
+	    header->encoding == SEGMENT_ASKS_LACKS && header->view == core->view.number &&
+	    header->round == core->round && header->attempt == core->roster.attempt;
+}
+
 tr_status path_segment(struct group_core *core, const struct group_event *event,
     struct tr_error *error)
 {
@@ -471,6 +480,8 @@ tr_status path_segment(struct group_core *core, const struct group_event *event,
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " sent a segment of view %" PRIu64 ", which cannot be",
 		    event->from, header->view);
+	if (path_answers(core, header, st))
+		st = TR_OK;
 	if (st == TR_EAGAIN && header->kind >= SEGMENT_AWAITED)
 		return TR_ESTALE; /* it is said again */
 	if (st == TR_EAGAIN)

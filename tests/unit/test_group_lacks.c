@@ -136,6 +136,38 @@ static void who_has_submitted_and_computes_is_not_named(void **state)
 		}
 }
 
+/* It may still compute what comes before the round, or begin an abandoned one again. */
+static void a_hub_that_has_not_begun_is_named(void **state)
+{
+	(void)state;
+	for (unsigned hub = 0; hub < 4; hub++) {
+		struct pump *pump = pump_create(4);
+		struct pump_view view = pump_first_view(pump);
+		view.algorithm = RING;
+		view.policy = REPLAY;
+		view.hub = hub;
+		pump->now_us = 1000000;
+		pump->aside = true;
+		pump_ready_all(pump);
+		pump_install(pump, &view);
+		for (unsigned i = 0; i < 4; i++)
+			if (i != hub) {
+				assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+				submit_and_wait(pump, i);
+			}
+		pass(pump, 600);
+		for (unsigned i = 0; i < 4; i++)
+			assert_int_equal(named(pump, i), i == hub ? 0 : 1u << hub);
+		assert_int_equal(pump_event(pump, hub, GROUP_BEGIN), TR_OK);
+		submit_and_wait(pump, hub);
+		pump_run(pump);
+		for (unsigned i = 0; i < 4; i++)
+			assert_int_equal(pump->members[i].done_count, 1);
+		none_failed(pump);
+		pump_destroy(pump);
+	}
+}
+
 /* Of several, all; but what the hub has not submitted itself it does not ask others for. */
 static void all_that_are_late_are_named_once_the_hub_has_it(void **state)
 {
@@ -497,6 +529,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_deadline_names_who_has_not_submitted),
 		cmocka_unit_test(who_has_submitted_and_computes_is_not_named),
+		cmocka_unit_test(a_hub_that_has_not_begun_is_named),
 		cmocka_unit_test(all_that_are_late_are_named_once_the_hub_has_it),
 		cmocka_unit_test(who_waits_for_one_that_has_it_names_that_one),
 		cmocka_unit_test(a_commit_names_who_has_not_submitted),
