@@ -483,6 +483,35 @@ static void hostile_words_of_votes_are_refused(void **state)
 	pump_destroy(pump);
 }
 
+/* The first one counts: what is said again is only a question. */
+static void a_vote_that_is_said_again_counts_once(void **state)
+{
+	Traind__Peer__Vote again = TRAIND__PEER__VOTE__INIT;
+	(void)state;
+	struct pump *pump = begun(3, STAR, 0);
+	for (unsigned i = 0; i < 3; i++)
+		submit(pump, i, 0);
+	pump_run(pump);
+	pump_close(pump, 1, 0, 0);
+	pump_run(pump);
+	again.view = again.round = again.attempt = 1;
+	again.digest_low = again.signatures = 5;
+	again.asks = true;
+	size_t before = pump->last;
+	assert_int_equal(pump_step(pump, 0,
+	                     &(struct group_event){
+	                         .kind = GROUP_VOTE, .from = 2, .vote = &again }),
+	    TR_OK);
+	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 1);
+	pump_close(pump, 0, 0, 0);
+	pump_close(pump, 2, 0, 0);
+	pump_run(pump);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(pump->members[i].decided_count, 1);
+	none_failed(pump);
+	pump_destroy(pump);
+}
+
 static void hostile_words_are_refused(void **state)
 {
 	(void)state;
@@ -540,6 +569,7 @@ int main(void)
 		cmocka_unit_test(another_view_asks_anew),
 		cmocka_unit_test(a_peer_of_an_older_version_is_told_nothing_new),
 		cmocka_unit_test(hostile_words_of_votes_are_refused),
+		cmocka_unit_test(a_vote_that_is_said_again_counts_once),
 		cmocka_unit_test(hostile_words_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
