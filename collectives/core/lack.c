@@ -148,21 +148,46 @@ void lack_close(struct group_core *core)
 	core->lack_us = core->now_us + LACK_ASK_US;
 }
 
+/* Who has not closed the round; if all have, who has not voted: who has closed it and not voted waits for others itself. In one pass: at the hub
+ * of a large group all ask. */
+static void lack_find_votes(const struct group_core *core, uint8_t lacks[TR_GROUP_PEERS_MAX / 8])
+{
+	const struct roster *roster = &core->roster;
+	uint8_t closed[TR_GROUP_PEERS_MAX / 8] = { 0 }, voted[TR_GROUP_PEERS_MAX / 8] = { 0 };
+	bool all = true;
+
+	if (core->state == ROUND_CLOSED)
+		bits_set(closed, roster->me);
+	for (size_t i = 0; i < core->vote_count; i++) {
+		const Traind__Peer__Vote *vote = &core->votes[i].vote;
+		unsigned who = roster_find(roster, core->votes[i].peer);
+		if (who == ROSTER_NONE || vote->view != core->view.number ||
+		    vote->round != core->round || vote->attempt != roster->attempt)
+			continue;
+		bits_set(closed, who);
+		if (!vote->early)
+			bits_set(voted, who);
+	}
+	for (unsigned i = 0; i < roster->n; i++)
+		all = all && bits_get(closed, i);
+	memset(lacks, 0, TR_GROUP_PEERS_MAX / 8);
+	for (unsigned i = 0; i < roster->n; i++)
+		if (!bits_get(all ? voted : closed, i))
+			bits_set(lacks, i);
+}
+
 /* A vote may come before this member has begun its round. */
 void lack_vote_asked(struct group_core *core, uint64_t from)
 {
 	const struct lack_of of = { 0, &lack_no_op, NULL };
 	const struct roster *roster = &core->roster;
-	uint8_t lacks[TR_GROUP_PEERS_MAX / 8] = { 0 };
-
+	uint8_t lacks[TR_GROUP_PEERS_MAX / 8];
 	unsigned to = roster_find(roster, from);
 
 	if (to == ROSTER_NONE || to == roster->me || roster->me != roster->hub ||
 	    core->proposal != 0 || core->stuck || !commit_has_vote(core, from))
 		return;
-	for (unsigned i = 0; i < roster->n; i++)
-		if (!commit_has_vote(core, roster->peers[i]))
-			bits_set(lacks, i);
+	lack_find_votes(core, lacks);
 	lack_send(core, to, &of, SEGMENT_LACKED, SEGMENT_ASKS_LACKS, lacks);
 }
 
@@ -278,11 +303,18 @@ tr_status lack_told(struct group_core *core, unsigned from, const struct segment
 	return TR_OK;
 }
 
-const uint8_t *lack_names(const struct group_core *core)
+bool lack_names(const struct group_core *core, uint8_t lacks[TR_GROUP_PEERS_MAX / 8])
 {
 	const struct op *op = lack_op(core);
+	const uint8_t *told = op && !lack_is_old(core, op) ? op->known.lacks : NULL;
 
+	if (core->voted && core->roster.me == core->roster.hub) {
+		lack_find_votes(core, lacks);
+		return true;
+	}
 	if (core->voted)
-		return core->now_us <= core->lack_us + LACK_ASK_US ? core->lack_votes : NULL;
-	return op && !lack_is_old(core, op) ? op->known.lacks : NULL;
+		told = core->now_us <= core->lack_us + LACK_ASK_US ? core->lack_votes : NULL;
+	if (told)
+		memcpy(lacks, told, TR_GROUP_PEERS_MAX / 8);
+	return told != NULL;
 }

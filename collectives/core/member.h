@@ -310,8 +310,8 @@ void lack_vote_asked(struct group_core *core, uint64_t from);
 /* SEGMENT_LACKED, of this attempt. */
 tr_status lack_told(struct group_core *core, unsigned from, const struct segment_header *header,
     struct tr_error *error);
-/* Participants that have not submitted the op that this member waits for, or not voted where it has, as far as it was told. NULL: nobody said. */
-const uint8_t *lack_names(const struct group_core *core);
+/* Participants that have not submitted the op that this member waits for, or not voted where it has, as far as it was told. False: nobody said. */
+bool lack_names(const struct group_core *core, uint8_t lacks[TR_GROUP_PEERS_MAX / 8]);
 
 /* ---- ahead.c ---- */
 /* Keeps the frame until `to` has said that it submitted the op; false: it may be sent now. */

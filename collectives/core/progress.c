@@ -58,9 +58,10 @@ static void progress_votes(const struct group_core *core, struct group_core_prog
 /* First those for whom all wait, who may be none of ours. */
 static void progress_lacks(const struct group_core *core, struct group_core_progress *progress)
 {
-	const uint8_t *lacks = lack_names(core);
+	uint8_t lacks[TR_GROUP_PEERS_MAX / 8];
+	bool known = lack_names(core, lacks);
 
-	for (unsigned i = 0; lacks && i < core->roster.n; i++)
+	for (unsigned i = 0; known && i < core->roster.n; i++)
 		if (bits_get(lacks, i))
 			progress_add(progress, core->roster.peers[i]);
 	progress->lack_count = progress->waits_for_count;

@@ -306,6 +306,32 @@ static void a_scope_names_its_own(void **state)
 	}
 }
 
+/* Two scopes: one is through and has voted; of the other, one has committed and waits for one that is late. */
+static void who_has_committed_and_waits_itself_is_not_named(void **state)
+{
+	static const uint32_t members[2][2] = { { 1, 2 }, { 3, 4 } };
+	(void)state;
+	struct pump *pump = begun(5, RING, 0);
+	for (unsigned who = 0; who < 4; who++) {
+		struct group_event event = { .kind = GROUP_SUBMIT,
+			.submit = { .tag = (who + 1) / 2,
+			    .data = memory[who][(who + 1) / 2],
+			    .count = COUNT,
+			    .dtype = TR_I32,
+			    .reduce = TR_SUM,
+			    .contribute = true,
+			    .scope = { members[(who - 1) / 2 % 2], 2 } } };
+		if (who > 0)
+			assert_int_equal(pump_step(pump, who, &event), TR_OK);
+		pump_close(pump, who, 0, 0);
+	}
+	pass(pump, 1600);
+	for (unsigned who = 0; who < 3; who++)
+		assert_int_equal(named(pump, who), 1u << 4);
+	none_failed(pump);
+	pump_destroy(pump);
+}
+
 /* Two in turn, each for less than the time to ask. */
 static void who_waits_a_little_at_a_time_names_it_too(void **state)
 {
@@ -564,6 +590,7 @@ int main(void)
 		cmocka_unit_test(a_commit_names_who_has_not_submitted),
 		cmocka_unit_test(a_commit_names_who_has_not_voted),
 		cmocka_unit_test(a_scope_names_its_own),
+		cmocka_unit_test(who_has_committed_and_waits_itself_is_not_named),
 		cmocka_unit_test(who_waits_a_little_at_a_time_names_it_too),
 		cmocka_unit_test(what_was_said_long_ago_is_not_named),
 		cmocka_unit_test(another_view_asks_anew),
