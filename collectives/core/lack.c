@@ -14,6 +14,14 @@
 #define LACK_ASK_US    250000u
 #define LACK_ANSWER_US 200000u /* who has not answered by then lacks it */
 
+/* From one question to the next: of many members the hub hears some 250 in a second. */
+static uint64_t lack_pause_us(const struct group_core *core)
+{
+	uint64_t pause = 4000u * (uint64_t)core->roster.n;
+
+	return pause > LACK_ASK_US ? pause : LACK_ASK_US;
+}
+
 /* As the question's header says it: the keeper may not have the op. */
 struct lack_of {
 	uint32_t tag;
@@ -257,7 +265,7 @@ void lack_ask(struct group_core *core)
 {
 	if (!lack_waits(core) || core->now_us < core->lack_us)
 		return;
-	core->lack_us = core->now_us + LACK_ASK_US;
+	core->lack_us = core->now_us + lack_pause_us(core);
 	if (core->voted && core->proposal == 0 && !core->stuck) {
 		commit_ask(core);
 		return;

@@ -17,9 +17,11 @@
 #include "tests/unit/core_holders.h"
 #include "tests/unit/core_message.h"
 
-#define PUMP_MEMBERS  8
+#ifndef PUMP_MEMBERS
+#define PUMP_MEMBERS 8
+#define PUMP_TRACE   262144
+#endif
 #define PUMP_MESSAGES 16384
-#define PUMP_TRACE    262144
 
 struct pump_member {
 	struct group_core *core;
