@@ -12,6 +12,7 @@
 #include "collectives/core/member.h"
 
 #define LACK_ASK_US    250000u
+#define LACK_APART_US  20000u  /* between questions about different ops, of who looks at many in turn */
 #define LACK_ANSWER_US 200000u /* who has not answered by then lacks it */
 
 /* From one question to the next: of many members the hub hears some 250 in a second. */
@@ -254,6 +255,8 @@ void lack_wait(struct group_core *core, struct op *op)
 	if (op->known.ask_us == 0)
 		op->known.ask_us = core->now_us + LACK_ASK_US;
 	core->lack_us = op->known.ask_us;
+	if (core->lack_us < core->lack_apart_us)
+		core->lack_us = core->lack_apart_us;
 }
 
 uint64_t lack_deadline_us(const struct group_core *core)
@@ -276,6 +279,7 @@ void lack_ask(struct group_core *core)
 	if (lack_is_old(core, op))
 		memset(op->known.lacks, 0, sizeof(op->known.lacks));
 	op->known.ask_us = core->lack_us;
+	core->lack_apart_us = core->now_us + LACK_APART_US;
 	const struct lack_of of = lack_of_op(op);
 	unsigned keeper = lack_keeper(core, &of);
 	if (keeper == core->roster.me) {

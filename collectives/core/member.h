@@ -102,6 +102,7 @@ struct group_core {
 	bool waiting; /* the caller waits for the op with the tag `waited` */
 	uint32_t waited;
 	uint64_t lack_us; /* when to ask who lacks the op that is not here, or whose vote is missing */
+	uint64_t lack_apart_us; /* not before then about another op */
 	uint8_t lack_votes[TR_GROUP_PEERS_MAX /
 	    8];    /* voted: participants that have not, as the hub said last */
 	bool read; /* the caller was told of a result of this attempt */

@@ -72,6 +72,17 @@ static unsigned named(const struct pump *pump, unsigned who)
 	return bits;
 }
 
+/* Frames of the kind on their way, after what was there before. */
+static unsigned sent(const struct pump *pump, size_t before, enum segment_kind kind)
+{
+	unsigned count = 0;
+
+	for (size_t i = before; i < pump->last; i++)
+		count += pump->messages[i] && pump->messages[i]->kind == GROUP_DO_SEND_SEGMENT &&
+		    pump->messages[i]->header.kind == kind;
+	return count;
+}
+
 /* Nor was anything that a core sent refused by another one, which costs a connection. */
 static void none_failed(const struct pump *pump)
 {
@@ -358,6 +369,25 @@ static void who_waits_a_little_at_a_time_names_it_too(void **state)
 	pump_destroy(pump);
 }
 
+/* Looks at each of many ops again and again, as they may be done in any order. */
+static void who_looks_at_many_ops_asks_little(void **state)
+{
+	(void)state;
+	struct pump *pump = begun(3, STAR, 0);
+	for (uint32_t tag = 0; tag < 200; tag++)
+		assert_int_equal(pump_submit(pump, 1, tag, memory[1][0], COUNT, TR_I32, TR_SUM),
+		    TR_OK);
+	pump_run(pump);
+	size_t before = pump->last;
+	for (unsigned ms = 0; ms < 1000; ms += 10) {
+		pump->now_us += 10000;
+		for (uint32_t tag = 0; tag < 200; tag++)
+			wait_for(pump, 1, tag);
+	}
+	assert_in_range(sent(pump, before, SEGMENT_AWAITED), 10, 250);
+	pump_destroy(pump);
+}
+
 /* It was told long ago. */
 static void what_was_said_long_ago_is_not_named(void **state)
 {
@@ -430,17 +460,6 @@ static tr_status offer(struct pump *pump, unsigned from, unsigned to, struct seg
 	event.segment.header = &header;
 	event.segment.payload = "";
 	return pump_step(pump, to, &event);
-}
-
-/* Frames of the kind on their way, after what was there before. */
-static unsigned sent(const struct pump *pump, size_t before, enum segment_kind kind)
-{
-	unsigned count = 0;
-
-	for (size_t i = before; i < pump->last; i++)
-		count += pump->messages[i] && pump->messages[i]->kind == GROUP_DO_SEND_SEGMENT &&
-		    pump->messages[i]->header.kind == kind;
-	return count;
 }
 
 /* It would take the answer, or the word that the op is here, for nonsense. */
@@ -592,6 +611,7 @@ int main(void)
 		cmocka_unit_test(a_scope_names_its_own),
 		cmocka_unit_test(who_has_committed_and_waits_itself_is_not_named),
 		cmocka_unit_test(who_waits_a_little_at_a_time_names_it_too),
+		cmocka_unit_test(who_looks_at_many_ops_asks_little),
 		cmocka_unit_test(what_was_said_long_ago_is_not_named),
 		cmocka_unit_test(another_view_asks_anew),
 		cmocka_unit_test(a_peer_of_an_older_version_is_told_nothing_new),
