@@ -361,9 +361,8 @@ tr_status commit_vote_got(struct group_core *core, uint64_t from, const Traind__
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " votes in view %" PRIu64 ", which it is not in", from,
 		    vote->view);
-	bool again = vote->asks && vote->view == core->view.number &&
-	    vote->round == core->round && vote->attempt == core->roster.attempt &&
-	    commit_has_vote(core, from);
+	bool again = vote->asks && vote->view == core->view.number && vote->round == core->round &&
+	    vote->attempt == core->roster.attempt && commit_has_vote(core, from);
 	tr_status st = again ? TR_OK : commit_store(core, from, vote, error);
 	core->votes_moved = core->votes_moved || !again;
 	if (st == TR_OK && vote->asks)

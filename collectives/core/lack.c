@@ -1,7 +1,7 @@
 /* Who has not submitted the op that a caller waits for, or that a commit needs: for TR_ETIMEDOUT's text and memberd. Whom a member itself waits for
  * may only wait for somebody else.
  *
- * Each op has a keeper among those who submit it: the hub, or in a scope without it the first member that lives. Who waits asks the keeper, and again.
+ * The keeper of an op is the hub, if it submits it too; of an op in a scope without it nobody is. Who waits asks the keeper, and again.
  * The keeper asks those of whom it does not know that they have the op, all once in an interval whoever asks, and tells who waits which of
  * them have not answered. Of what it has not submitted itself it knows nothing: there it names itself.
  */
@@ -11,8 +11,9 @@
 #include "collectives/core/bits.h"
 #include "collectives/core/member.h"
 
-#define LACK_ASK_US    250000u
-#define LACK_APART_US  20000u  /* between questions about different ops, of who looks at many in turn */
+#define LACK_ASK_US 250000u
+#define LACK_APART_US \
+	20000u /* between questions about different ops, of who looks at many in turn */
 #define LACK_ANSWER_US 200000u /* who has not answered by then lacks it */
 
 /* From one question to the next: of many members the hub hears some 250 in a second. */
@@ -40,16 +41,10 @@ static bool lack_concerns(const struct group_core *core, unsigned who, const str
 	return wait_concerns(core, who, &of->signature->scope, of->scope);
 }
 
+/* There are links to it from all, and from it to all: nobody is dialled for a question. */
 static unsigned lack_keeper(const struct group_core *core, const struct lack_of *of)
 {
-	const struct roster *roster = &core->roster;
-
-	if (lack_concerns(core, roster->hub, of))
-		return roster->hub;
-	for (unsigned i = 0; i < roster->n; i++)
-		if (lack_concerns(core, i, of))
-			return i;
-	return ROSTER_NONE;
+	return lack_concerns(core, core->roster.hub, of) ? core->roster.hub : ROSTER_NONE;
 }
 
 static void lack_send(struct group_core *core, unsigned to, const struct lack_of *of,
