@@ -516,8 +516,7 @@ def test_output_that_cannot_be_written(home):
 def test_a_standard_file_that_is_closed(cluster, closed):
     """As by `<&-` or a supervisor: sockets must not take its number."""
     environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
-    done = subprocess.run([str(BIN / "trainctl"), "nodes"], capture_output=True, text=True, env=environment, timeout=DEADLINE_S,
-                          preexec_fn=lambda: os.close(closed))
+    done = subprocess.run(["sh", "-c", f'exec "$0" nodes {closed}<&-', str(BIN / "trainctl")], capture_output=True, text=True, env=environment, timeout=DEADLINE_S)
     assert done.returncode == (1 if closed == 1 else 0), done.stderr
     assert done.stderr == ("trainctl: standard output: Bad file descriptor\n" if closed == 1 else "")
     assert closed == 1 or done.stdout.startswith("ID")
