@@ -1,95 +1,5 @@
 /* Who waits learns who has not submitted the op, whoever it is that it waits for itself. */
-#include "tests/unit/group_pump.h"
-
-#define COUNT   8
-#define STEP_MS 50
-#define REPLAY  TRAIND__PEER__POLICY__POLICY_REPLAY
-#define RING    TRAIND__PEER__ALGORITHM__ALGORITHM_RING
-#define STAR    TRAIND__PEER__ALGORITHM__ALGORITHM_STAR
-
-static int32_t memory[PUMP_MEMBERS][3][COUNT];
-
-static struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm, unsigned hub)
-{
-	struct pump *pump = pump_create(n);
-	struct pump_view view = pump_first_view(pump);
-	view.algorithm = algorithm;
-	view.policy = REPLAY;
-	view.hub = hub;
-	pump->now_us = 1000000;
-	pump->aside = true;
-	pump_ready_all(pump);
-	pump_install(pump, &view);
-	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
-	return pump;
-}
-
-static void submit(struct pump *pump, unsigned who, uint32_t tag)
-{
-	assert_int_equal(pump_submit(pump, who, tag, memory[who][tag], COUNT, TR_I32, TR_SUM),
-	    TR_OK);
-}
-
-static void wait_for(struct pump *pump, unsigned who, uint32_t tag)
-{
-	assert_int_equal(pump_step(pump, who,
-	                     &(struct group_event){ .kind = GROUP_WAIT, .tag = tag }),
-	    TR_OK);
-}
-
-static void submit_and_wait(struct pump *pump, unsigned who)
-{
-	submit(pump, who, 0);
-	wait_for(pump, who, 0);
-}
-
-static void step(struct pump *pump)
-{
-	pump->now_us += STEP_MS * 1000;
-	for (unsigned i = 0; i < pump->n; i++)
-		if (!pump->members[i].dead)
-			pump_event(pump, i, GROUP_TICK);
-	pump_run(pump);
-}
-
-static void pass(struct pump *pump, unsigned ms)
-{
-	pump_run(pump);
-	for (unsigned at = 0; at < ms; at += STEP_MS)
-		step(pump);
-}
-
-/* Members that `who` says have not submitted it, as bits. */
-static unsigned named(const struct pump *pump, unsigned who)
-{
-	struct group_core_progress progress;
-	unsigned bits = 0;
-
-	group_core_progress(pump->members[who].core, true, &progress);
-	for (size_t i = 0; i < progress.lack_count; i++)
-		bits |= 1u << (progress.waits_for[i] - 1);
-	return bits;
-}
-
-/* Frames of the kind on their way, after what was there before. */
-static unsigned sent(const struct pump *pump, size_t before, enum segment_kind kind)
-{
-	unsigned count = 0;
-
-	for (size_t i = before; i < pump->last; i++)
-		count += pump->messages[i] && pump->messages[i]->kind == GROUP_DO_SEND_SEGMENT &&
-		    pump->messages[i]->header.kind == kind;
-	return count;
-}
-
-/* Nor was anything that a core sent refused by another one, which costs a connection. */
-static void none_failed(const struct pump *pump)
-{
-	assert_null(strstr(pump->trace, tr_status_name(TR_EPROTO)));
-	for (unsigned i = 0; i < pump->n; i++)
-		assert_int_equal(pump->members[i].failed, 0);
-}
+#include "tests/unit/lacks_pump.h"
 
 static void every_late_one(unsigned n, Traind__Peer__Algorithm algorithm, unsigned hub)
 {
@@ -247,44 +157,6 @@ static void a_commit_names_who_has_not_submitted(void **state)
 		}
 }
 
-/* All have submitted all, and one does not commit, be it that it has not even begun. */
-static void a_commit_names_who_has_not_voted(void **state)
-{
-	(void)state;
-	for (unsigned hub = 0; hub < 4; hub++)
-		for (unsigned late = 0; late < 4; late++) {
-			struct pump *pump = begun(4, RING, hub);
-			for (unsigned round = 1; round < 3; round++) {
-				for (unsigned i = 0; i < 4; i++)
-					if (round == 1)
-						submit(pump, i, 0);
-				pump_run(pump);
-				for (unsigned i = 0; i < 4; i++)
-					if (i != late) {
-						if (round == 2)
-							pump_event(pump, i, GROUP_BEGIN);
-						pump_close(pump, i, 0, 0);
-					}
-				pass(pump, 300);
-				for (unsigned i = 0; i < 4; i++)
-					assert_int_equal(pump->members[i].decided_count, round - 1);
-				for (unsigned i = 0; i < 4; i++)
-					if (i != hub && i != late)
-						assert_int_equal(named(pump, i), 1u << late);
-				if (round == 2)
-					pump_event(pump, late, GROUP_BEGIN);
-				pump_close(pump, late, 0, 0);
-				pump_run(pump);
-				for (unsigned i = 0; i < 4; i++) {
-					assert_int_equal(pump->members[i].decided_count, round);
-					assert_int_equal(named(pump, i), 0);
-				}
-			}
-			none_failed(pump);
-			pump_destroy(pump);
-		}
-}
-
 /* Nobody outside is named. The hub is in it; where it is not, nobody asks, and each names whom it waits for itself. */
 static void a_scope_names_its_own(void **state)
 {
@@ -315,32 +187,6 @@ static void a_scope_names_its_own(void **state)
 		none_failed(pump);
 		pump_destroy(pump);
 	}
-}
-
-/* Two scopes: one is through and has voted; of the other, one has committed and waits for one that is late. */
-static void who_has_committed_and_waits_itself_is_not_named(void **state)
-{
-	static const uint32_t members[2][2] = { { 1, 2 }, { 3, 4 } };
-	(void)state;
-	struct pump *pump = begun(5, RING, 0);
-	for (unsigned who = 0; who < 4; who++) {
-		struct group_event event = { .kind = GROUP_SUBMIT,
-			.submit = { .tag = (who + 1) / 2,
-			    .data = memory[who][(who + 1) / 2],
-			    .count = COUNT,
-			    .dtype = TR_I32,
-			    .reduce = TR_SUM,
-			    .contribute = true,
-			    .scope = { members[(who - 1) / 2 % 2], 2 } } };
-		if (who > 0)
-			assert_int_equal(pump_step(pump, who, &event), TR_OK);
-		pump_close(pump, who, 0, 0);
-	}
-	pass(pump, 1600);
-	for (unsigned who = 0; who < 3; who++)
-		assert_int_equal(named(pump, who), 1u << 4);
-	none_failed(pump);
-	pump_destroy(pump);
 }
 
 /* Two in turn, each for less than the time to ask. */
@@ -442,26 +288,6 @@ static void another_view_asks_anew(void **state)
 
 /* ---- what is on the wire ---- */
 
-static struct segment_header frame(unsigned from, enum segment_kind kind, unsigned question)
-{
-	return (struct segment_header){ .view = 1,
-		.round = 1,
-		.attempt = 1,
-		.tag = 0,
-		.segment = from,
-		.signature = { .count = COUNT, .dtype = TR_I32, .reduce = TR_SUM },
-		.kind = (uint8_t)kind,
-		.encoding = (uint8_t)question };
-}
-
-static tr_status offer(struct pump *pump, unsigned from, unsigned to, struct segment_header header)
-{
-	struct group_event event = { .kind = GROUP_SEGMENT, .from = from + 1 };
-	event.segment.header = &header;
-	event.segment.payload = "";
-	return pump_step(pump, to, &event);
-}
-
 /* It would take the answer, or the word that the op is here, for nonsense. */
 static void a_peer_of_an_older_version_is_told_nothing_new(void **state)
 {
@@ -486,73 +312,6 @@ static void a_peer_of_an_older_version_is_told_nothing_new(void **state)
 	assert_int_equal(offer(pump, 0, 3, frame(0, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS)), TR_OK);
 	assert_int_equal(sent(pump, before, SEGMENT_AWAITED), 1);
 	assert_int_equal(pump->messages[before]->header.encoding, SEGMENT_HAS);
-	pump_destroy(pump);
-}
-
-static void hostile_words_of_votes_are_refused(void **state)
-{
-	Traind__Peer__Vote vote = TRAIND__PEER__VOTE__INIT;
-	struct group_event event = { .kind = GROUP_VOTE, .from = 3, .vote = &vote };
-	(void)state;
-	struct pump *pump = begun(3, STAR, 0);
-	struct segment_header good = frame(0, SEGMENT_LACKED, SEGMENT_ASKS_LACKS);
-	assert_int_equal(offer(pump, 0, 1, good), TR_EPROTO); /* it has not voted */
-	for (unsigned i = 0; i < 3; i++)
-		submit(pump, i, 0);
-	pump_run(pump);
-	pump_close(pump, 1, 0, 0);
-	pump_run(pump);
-	good.contributors[0] = 1u << 2;
-	assert_int_equal(offer(pump, 0, 1, good), TR_OK);
-	assert_int_equal(named(pump, 1), 1u << 2);
-	struct segment_header bad[4] = { good, good, good, good };
-	bad[0].contributors[0] = 1u << 1;
-	bad[1].contributors[0] = 1u << 3;
-	bad[2].bytes = 4;
-	bad[3].segment = 2;
-	for (unsigned i = 0; i < 4; i++)
-		assert_int_equal(offer(pump, i == 3 ? 2 : 0, 1, bad[i]), TR_EPROTO);
-	/* Whoever did not vote, or is not asked to count votes. */
-	size_t before = pump->last;
-	vote.view = vote.round = vote.attempt = 1;
-	vote.asks = vote.early = true;
-	assert_int_equal(pump_step(pump, 0, &event), TR_OK);
-	vote.early = false;
-	assert_int_equal(pump_step(pump, 1, &event), TR_OK);
-	vote.round = 9;
-	assert_int_equal(pump_step(pump, 0, &event), TR_OK);
-	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 0);
-	vote.round = 1;
-	assert_int_equal(pump_step(pump, 0, &event), TR_OK);
-	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 1);
-	pump_destroy(pump);
-}
-
-/* The first one counts: what is said again is only a question. */
-static void a_vote_that_is_said_again_counts_once(void **state)
-{
-	Traind__Peer__Vote again = TRAIND__PEER__VOTE__INIT;
-	(void)state;
-	struct pump *pump = begun(3, STAR, 0);
-	for (unsigned i = 0; i < 3; i++)
-		submit(pump, i, 0);
-	pump_run(pump);
-	pump_close(pump, 1, 0, 0);
-	pump_run(pump);
-	again.view = again.round = again.attempt = 1;
-	again.digest_low = again.signatures = 5;
-	again.asks = true;
-	size_t before = pump->last;
-	assert_int_equal(pump_step(pump, 0,
-	                     &(struct group_event){ .kind = GROUP_VOTE, .from = 2, .vote = &again }),
-	    TR_OK);
-	assert_int_equal(sent(pump, before, SEGMENT_LACKED), 1);
-	pump_close(pump, 0, 0, 0);
-	pump_close(pump, 2, 0, 0);
-	pump_run(pump);
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(pump->members[i].decided_count, 1);
-	none_failed(pump);
 	pump_destroy(pump);
 }
 
@@ -606,16 +365,12 @@ int main(void)
 		cmocka_unit_test(all_that_are_late_are_named_once_the_hub_has_it),
 		cmocka_unit_test(who_waits_for_one_that_has_it_names_that_one),
 		cmocka_unit_test(a_commit_names_who_has_not_submitted),
-		cmocka_unit_test(a_commit_names_who_has_not_voted),
 		cmocka_unit_test(a_scope_names_its_own),
-		cmocka_unit_test(who_has_committed_and_waits_itself_is_not_named),
 		cmocka_unit_test(who_waits_a_little_at_a_time_names_it_too),
 		cmocka_unit_test(who_looks_at_many_ops_asks_little),
 		cmocka_unit_test(what_was_said_long_ago_is_not_named),
 		cmocka_unit_test(another_view_asks_anew),
 		cmocka_unit_test(a_peer_of_an_older_version_is_told_nothing_new),
-		cmocka_unit_test(hostile_words_of_votes_are_refused),
-		cmocka_unit_test(a_vote_that_is_said_again_counts_once),
 		cmocka_unit_test(hostile_words_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
