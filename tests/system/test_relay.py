@@ -23,13 +23,6 @@ def lab(tmp_path):
         made.close()
 
 
-def open_lab(lab, tls=None, more=()):
-    try:
-        return lab.open(tls, more)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network namespaces cannot be made here: {getattr(error, 'stderr', '') or error}")
-
-
 def places_of(lab, numbers):
     made = [Place(lab, number) for number in numbers]
     for place, number in zip(made, numbers):
@@ -72,7 +65,7 @@ def certificates(ca):
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_two_behind_nat(lab, ca, tls):
     """Six directions, four of which nobody can dial: each of the two to the other, and the third one to both."""
-    open_lab(lab, ca / "memberd" if tls else None)
+    lab.open(ca / "memberd" if tls else None)
     places = places_of(lab, (2, 3, 4))
     peers = lab.start(places, count=200000, more=certificates(ca if tls else None))
     go_on(peers, 20, 3)
@@ -84,7 +77,7 @@ def test_two_behind_nat(lab, ca, tls):
 
 def test_the_relay_dies(lab):
     """Another one takes over; when none is left, nor memberd to be, the words say who cannot reach whom and what to do."""
-    open_lab(lab, more=["--no-relay"])
+    lab.open(more=["--no-relay"])
     peers = lab.start(places_of(lab, (2, 3, 4, 5)))
     go_on(peers, 10, 4)
     relay = [int(process) for a, b, process in ways(lab.log()) if (int(a), int(b)) == (peers[0].id, peers[1].id)][-1]
@@ -106,7 +99,7 @@ def ways_through_memberd(log):
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_memberd_relays(lab, ca, tls):
     """Two see nobody but memberd. What it carries breaks when it dies, and goes on when it is back."""
-    open_lab(lab, ca / "memberd" if tls else None)
+    lab.open(ca / "memberd" if tls else None)
     peers = lab.start(places_of(lab, HIDDEN), count=200000, more=certificates(ca if tls else None))
     both = {(peers[0].id, peers[1].id), (peers[1].id, peers[0].id)}
     go_on(peers, 20, 2)
@@ -117,7 +110,7 @@ def test_memberd_relays(lab, ca, tls):
 
 
 def test_memberd_relays_when_no_daemon_is_left(lab):
-    open_lab(lab)
+    lab.open()
     peers = lab.start(places_of(lab, (2, 3, 4)))
     go_on(peers, 10, 3)
     assert ways(lab.log()) and not ways_through_memberd(lab.log()), lab.log()
@@ -128,7 +121,7 @@ def test_memberd_relays_when_no_daemon_is_left(lab):
 
 def test_a_job(lab, tmp_path):
     """Daemons: a job trains over two nodes behind NATs and one that is not."""
-    open_lab(lab)
+    lab.open()
     daemons = []
     try:
         for place in places_of(lab, (2, 3, 4)):
