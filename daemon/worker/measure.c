@@ -213,11 +213,11 @@ static struct costs run(struct measured *m)
 	double begun = now_s();
 	size_t count = 0;
 	(void)run_once(m); /* it touches all memory for the first time */
-	for (bool enough = false; !enough;) {
+	for (bool enough = false; !enough && count < RUNS_MOST;) {
 		runs[count++] = run_once(m);
 		double spent = now_s() - begun;
-		enough = count == RUNS_MOST || spent > LONG_S || (count > RUNS && spent > ENOUGH_S);
-		enough = lockstep_agree(m->limits->lockstep, enough) || count == RUNS_MOST;
+		enough = spent > LONG_S || (count > RUNS && spent > ENOUGH_S);
+		enough = lockstep_agree(m->limits->lockstep, enough);
 	}
 	qsort(runs, count, sizeof(runs[0]), compare_totals);
 	return runs[count / 2];

@@ -18,12 +18,6 @@ int measure_program(char **words)
 		.sequences_most = (uint32_t)strtoul(words[2], NULL, 10),
 		.beside = words[3] != NULL ? (unsigned)strtoul(words[3], NULL, 10) : 0 };
 	struct tr_error error;
-	if (words[3] != NULL && words[4] != NULL) {
-		limits.self = (unsigned)strtoul(words[4], NULL, 10);
-		if (lockstep_open(LOCKSTEP_PAGE_FD, limits.self, limits.beside + 1,
-		        &limits.lockstep, &error) != TR_OK)
-			return refuse(&error);
-	}
 	uint8_t *packed = malloc(TR_JOB_FILE_BYTES_MAX);
 	size_t bytes = packed != NULL ? fread(packed, 1, TR_JOB_FILE_BYTES_MAX, stdin) : 0;
 	Traind__V1__JobSpec *spec = traind__v1__job_spec__unpack(NULL, bytes, packed);
@@ -37,7 +31,14 @@ int measure_program(char **words)
 		    "`trainctl plan` starts it");
 		return refuse(&error);
 	}
-	tr_status status = measure_costs(spec, &limits, stdout, &error);
+	tr_status status = TR_OK;
+	if (words[3] != NULL && words[4] != NULL) {
+		limits.self = (unsigned)strtoul(words[4], NULL, 10);
+		status = lockstep_open(LOCKSTEP_PAGE_FD, limits.self, limits.beside + 1,
+		    &limits.lockstep, &error);
+	}
+	if (status == TR_OK)
+		status = measure_costs(spec, &limits, stdout, &error);
 	lockstep_close(limits.lockstep);
 	traind__v1__job_spec__free_unpacked(spec, NULL);
 	return status == TR_OK ? 0 : refuse(&error);
