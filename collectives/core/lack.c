@@ -24,49 +24,29 @@ static uint64_t lack_pause_us(const struct group_core *core)
 	return pause > LACK_ASK_US ? pause : LACK_ASK_US;
 }
 
-/* As the question's header says it: the keeper may not have the op. */
-struct lack_of {
-	uint32_t tag;
-	const struct op_signature *signature;
-	const uint8_t *scope;
-};
-
-static struct lack_of lack_of_op(const struct op *op)
+static struct wait_of lack_of(const struct op *op)
 {
-	return (struct lack_of){ op->tag, &op->signature, op->scope.bits };
-}
-
-static bool lack_concerns(const struct group_core *core, unsigned who, const struct lack_of *of)
-{
-	return wait_concerns(core, who, &of->signature->scope, of->scope);
+	return (struct wait_of){ op->tag, &op->signature, op->scope.bits };
 }
 
 /* There are links to it from all, and from it to all: nobody is dialled for a question. */
-static unsigned lack_keeper(const struct group_core *core, const struct lack_of *of)
+static unsigned lack_keeper(const struct group_core *core, const struct wait_of *of)
 {
-	return lack_concerns(core, core->roster.hub, of) ? core->roster.hub : ROSTER_NONE;
+	return wait_concerns(core, core->roster.hub, of) ? core->roster.hub : ROSTER_NONE;
 }
 
-static void lack_send(struct group_core *core, unsigned to, const struct lack_of *of,
-    enum segment_kind kind, enum segment_question question, const uint8_t *bits)
+static void lack_question(struct group_core *core, unsigned to, const struct wait_of *of,
+    enum segment_question question)
 {
-	emit_connect(core, core->roster.peers[to]);
-	struct group_action *action = emit(core, GROUP_DO_SEND_SEGMENT);
-	action->to = core->roster.peers[to];
-	action->round = core->round;
-	action->tag = of->tag;
-	action->header = (struct segment_header){
-		.view = core->view.number,
-		.round = core->round,
-		.attempt = core->roster.attempt,
-		.tag = of->tag,
-		.segment = core->roster.me,
-		.signature = *of->signature,
-		.kind = (uint8_t)kind,
-		.encoding = (uint8_t)question,
-	};
-	memcpy(action->header.contributors, bits, sizeof(action->header.contributors));
-	action->payload = "";
+	wait_say(core, to, core->roster.me, of, SEGMENT_AWAITED, question);
+}
+
+static void lack_tell(struct group_core *core, unsigned to, const struct wait_of *of,
+    enum segment_question about, const uint8_t lacks[TR_GROUP_PEERS_MAX / 8])
+{
+	const struct wait_of told = { of->tag, of->signature, lacks };
+
+	wait_say(core, to, core->roster.me, &told, SEGMENT_LACKED, about);
 }
 
 /* ---- the keeper ---- */
@@ -78,7 +58,7 @@ static bool lack_knows(const struct group_core *core, const struct op *op, unsig
 	    commit_is_closed(core, core->roster.peers[who]);
 }
 
-static void lack_ask_others(struct group_core *core, struct op *op, const struct lack_of *of)
+static void lack_ask_others(struct group_core *core, struct op *op, const struct wait_of *of)
 {
 	if (op->known.asked && core->now_us < op->known.again_us)
 		return;
@@ -87,11 +67,11 @@ static void lack_ask_others(struct group_core *core, struct op *op, const struct
 	op->known.asked = true;
 	op->known.again_us = core->now_us + LACK_ANSWER_US;
 	for (unsigned i = 0; i < core->roster.n; i++)
-		if (lack_concerns(core, i, of) && !lack_knows(core, op, i))
-			lack_send(core, i, of, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS, of->scope);
+		if (wait_concerns(core, i, of) && !lack_knows(core, op, i))
+			lack_question(core, i, of, SEGMENT_ASKS_LACKS);
 }
 
-static void lack_find(const struct group_core *core, const struct op *op, const struct lack_of *of,
+static void lack_find(const struct group_core *core, const struct op *op, const struct wait_of *of,
     uint8_t lacks[TR_GROUP_PEERS_MAX / 8])
 {
 	memset(lacks, 0, TR_GROUP_PEERS_MAX / 8);
@@ -103,11 +83,11 @@ static void lack_find(const struct group_core *core, const struct op *op, const 
 	if (core->now_us - op->known.asked_us < LACK_ANSWER_US)
 		return; /* nobody had the time to answer */
 	for (unsigned i = 0; i < core->roster.n; i++)
-		if (lack_concerns(core, i, of) && !lack_knows(core, op, i))
+		if (wait_concerns(core, i, of) && !lack_knows(core, op, i))
 			bits_set(lacks, i);
 }
 
-static void lack_answer(struct group_core *core, unsigned to, const struct lack_of *of)
+static void lack_answer(struct group_core *core, unsigned to, const struct wait_of *of)
 {
 	struct op *op = round_op(core, of->tag);
 	uint8_t lacks[TR_GROUP_PEERS_MAX / 8];
@@ -117,19 +97,19 @@ static void lack_answer(struct group_core *core, unsigned to, const struct lack_
 		lack_ask_others(core, op, of);
 	}
 	lack_find(core, op, of, lacks);
-	lack_send(core, to, of, SEGMENT_LACKED, SEGMENT_ASKS_CLOSED, lacks);
+	lack_tell(core, to, of, SEGMENT_ASKS_CLOSED, lacks);
 }
 
 tr_status lack_asked(struct group_core *core, unsigned from, const struct segment_header *header,
     struct tr_error *error)
 {
-	const struct lack_of of = { header->tag, &header->signature, header->contributors };
+	const struct wait_of of = { header->tag, &header->signature, header->contributors };
 	unsigned me = core->roster.me, keeper = lack_keeper(core, &of);
 	bool has = header->encoding == SEGMENT_HAS;
 	struct op *op = round_op(core, header->tag);
 
 	if (from != header->segment || header->signature.collective == TR_SEND ||
-	    !lack_concerns(core, me, &of) || !lack_concerns(core, from, &of) ||
+	    !wait_concerns(core, me, &of) || !wait_concerns(core, from, &of) ||
 	    (keeper != me && (keeper != from || has)))
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " asks who lacks an op of others", core->roster.peers[from]);
@@ -138,7 +118,7 @@ tr_status lack_asked(struct group_core *core, unsigned from, const struct segmen
 	else if (keeper == me && op)
 		bits_set(op->known.has, from);
 	else if (keeper == from && (op || release_has(&core->released, header->tag)))
-		lack_send(core, from, &of, SEGMENT_AWAITED, SEGMENT_HAS, of.scope);
+		lack_question(core, from, &of, SEGMENT_HAS);
 	return TR_OK;
 }
 
@@ -183,7 +163,7 @@ static void lack_find_votes(const struct group_core *core, uint8_t lacks[TR_GROU
 /* A vote may come before this member has begun its round. */
 void lack_vote_asked(struct group_core *core, uint64_t from)
 {
-	const struct lack_of of = { 0, &lack_no_op, NULL };
+	const struct wait_of of = { 0, &lack_no_op, NULL };
 	const struct roster *roster = &core->roster;
 	uint8_t lacks[TR_GROUP_PEERS_MAX / 8];
 	unsigned to = roster_find(roster, from);
@@ -192,7 +172,7 @@ void lack_vote_asked(struct group_core *core, uint64_t from)
 	    core->proposal != 0 || core->stuck || !commit_has_vote(core, from))
 		return;
 	lack_find_votes(core, lacks);
-	lack_send(core, to, &of, SEGMENT_LACKED, SEGMENT_ASKS_LACKS, lacks);
+	lack_tell(core, to, &of, SEGMENT_ASKS_LACKS, lacks);
 }
 
 void lack_voted(struct group_core *core)
@@ -275,13 +255,13 @@ void lack_ask(struct group_core *core)
 		memset(op->known.lacks, 0, sizeof(op->known.lacks));
 	op->known.ask_us = core->lack_us;
 	core->lack_apart_us = core->now_us + LACK_APART_US;
-	const struct lack_of of = lack_of_op(op);
+	const struct wait_of of = lack_of(op);
 	unsigned keeper = lack_keeper(core, &of);
 	if (keeper == core->roster.me) {
 		lack_ask_others(core, op, &of);
 		lack_find(core, op, &of, op->known.lacks);
 	} else if (keeper != ROSTER_NONE) {
-		lack_send(core, keeper, &of, SEGMENT_AWAITED, SEGMENT_ASKS_LACKS, of.scope);
+		lack_question(core, keeper, &of, SEGMENT_ASKS_LACKS);
 	}
 }
 
@@ -295,13 +275,13 @@ tr_status lack_told(struct group_core *core, unsigned from, const struct segment
 		return lack_votes_told(core, from, header, error);
 	if (!op)
 		return TR_OK; /* it was released meanwhile */
-	const struct lack_of of = lack_of_op(op);
+	const struct wait_of of = lack_of(op);
 	bool valid = op->kind != OP_PAIR && op->known.ask_us != 0 && header->segment == from &&
 	    header->bytes == 0 && from == lack_keeper(core, &of) &&
 	    !bits_any_from(lacks, sizeof(header->contributors), core->roster.n) &&
 	    !bits_get(lacks, core->roster.me);
 	for (unsigned i = 0; valid && i < core->roster.n; i++)
-		valid = !bits_get(lacks, i) || lack_concerns(core, i, &of);
+		valid = !bits_get(lacks, i) || wait_concerns(core, i, &of);
 	if (!valid)
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " says who lacks op %u, which it cannot know",

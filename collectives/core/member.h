@@ -294,9 +294,17 @@ void wait_ask(struct group_core *core);     /* when it takes long */
 tr_status wait_asked(struct group_core *core, unsigned from, const struct segment_header *header,
     struct tr_error *error);
 uint64_t wait_deadline_us(const struct group_core *core);
-/* Is participant `who` one of those that submit an op with this scope? `bits`: of the round's contributors. */
-bool wait_concerns(const struct group_core *core, unsigned who, const struct op_scope *scope,
-    const uint8_t *bits);
+/* An op as frames about it say it: who gets them may not have it. `bits`: the round's contributors in its scope; of an answer those that it names. */
+struct wait_of {
+	uint32_t tag;
+	const struct op_signature *signature;
+	const uint8_t *bits;
+};
+/* Is participant `who` one of those that submit it? */
+bool wait_concerns(const struct group_core *core, unsigned who, const struct wait_of *of);
+/* Such a frame, without elements; `about`: the participant that it names. */
+void wait_say(struct group_core *core, unsigned to, unsigned about, const struct wait_of *of,
+    enum segment_kind kind, enum segment_question question);
 
 /* ---- lack.c ---- */
 void lack_wait(struct group_core *core, struct op *op); /* the caller waits for it */

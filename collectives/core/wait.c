@@ -82,37 +82,41 @@ uint64_t wait_deadline_us(const struct group_core *core)
 
 struct wait_question {
 	unsigned waiter; /* participant */
-	uint32_t tag;
-	const struct op_signature *signature;
-	const uint8_t *scope; /* bits of the round's contributors, if it is of a part */
+	struct wait_of of;
 };
 
-static void wait_send(struct group_core *core, unsigned to, const struct wait_question *question)
+void wait_say(struct group_core *core, unsigned to, unsigned about, const struct wait_of *of,
+    enum segment_kind kind, enum segment_question question)
 {
 	emit_connect(core, core->roster.peers[to]);
 	struct group_action *action = emit(core, GROUP_DO_SEND_SEGMENT);
 	action->to = core->roster.peers[to];
 	action->round = core->round;
-	action->tag = question->tag;
+	action->tag = of->tag;
 	action->header = (struct segment_header){
 		.view = core->view.number,
 		.round = core->round,
 		.attempt = core->roster.attempt,
-		.tag = question->tag,
-		.segment = question->waiter,
-		.signature = *question->signature,
-		.kind = SEGMENT_AWAITED,
+		.tag = of->tag,
+		.segment = about,
+		.signature = *of->signature,
+		.kind = (uint8_t)kind,
+		.encoding = (uint8_t)question,
 	};
-	memcpy(action->header.contributors, question->scope, ROUTE_SET_BYTES);
+	memcpy(action->header.contributors, of->bits, sizeof(action->header.contributors));
 	action->payload = "";
 }
 
-bool wait_concerns(const struct group_core *core, unsigned who, const struct op_scope *scope,
-    const uint8_t *bits)
+static void wait_send(struct group_core *core, unsigned to, const struct wait_question *question)
+{
+	wait_say(core, to, question->waiter, &question->of, SEGMENT_AWAITED, SEGMENT_ASKS_CLOSED);
+}
+
+bool wait_concerns(const struct group_core *core, unsigned who, const struct wait_of *of)
 {
 	uint32_t bit = core->roster.bit[who];
 
-	return scope->count == 0 || (bit != ROSTER_NONE && bits_get(bits, bit));
+	return of->signature->scope.count == 0 || (bit != ROSTER_NONE && bits_get(of->bits, bit));
 }
 
 /* Of an op of all the hub is asked: there is a connection to it, and it knows who has closed. */
@@ -120,7 +124,7 @@ static void wait_pass_on(struct group_core *core, const struct wait_question *qu
 {
 	for (unsigned i = 0; i < core->roster.n; i++)
 		if (i != core->roster.me && i != question->waiter &&
-		    wait_concerns(core, i, &question->signature->scope, question->scope) &&
+		    wait_concerns(core, i, &question->of) &&
 		    commit_is_closed(core, core->roster.peers[i]))
 			wait_send(core, i, question);
 }
@@ -143,8 +147,8 @@ void wait_ask(struct group_core *core)
 	if (!op || core->now_us < op->ask_us)
 		return;
 	op->ask_us = core->now_us + MEMBER_REPEAT_US;
-	const struct wait_question question = { roster->me, op->tag, &op->signature,
-		op->scope.bits };
+	const struct wait_question question = { roster->me,
+		{ op->tag, &op->signature, op->scope.bits } };
 	unsigned to = op->kind == OP_PAIR ? wait_other_end(core, op) : roster->hub;
 	if (to == roster->me)
 		wait_pass_on(core, &question);
@@ -164,10 +168,10 @@ tr_status wait_asked(struct group_core *core, unsigned from, const struct segmen
 		return tr_error_set(error, TR_EPROTO,
 		    "peer %" PRIu64 " asks for somebody who does not wait", roster->peers[from]);
 	struct op *op = round_op(core, header->tag);
-	const struct wait_question question = { waiter, header->tag, &header->signature,
-		header->contributors };
+	const struct wait_question question = { waiter,
+		{ header->tag, &header->signature, header->contributors } };
 	bool released = !op && release_has(&core->released, header->tag);
-	if (wait_concerns(core, roster->me, &question.signature->scope, question.scope)) {
+	if (wait_concerns(core, roster->me, &question.of)) {
 		bool differs = !released || release_differs(&core->released, header);
 		if (differs && (op || released || core->state == ROUND_CLOSED) &&
 		    path_compare(core, roster->peers[waiter], op, header) != TR_OK)

@@ -12,7 +12,7 @@
 
 static int32_t memory[PUMP_MEMBERS][3][COUNT];
 
-static inline struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm, unsigned hub)
+static inline struct pump *founded(unsigned n, Traind__Peer__Algorithm algorithm, unsigned hub)
 {
 	struct pump *pump = pump_create(n);
 	struct pump_view view = pump_first_view(pump);
@@ -23,6 +23,12 @@ static inline struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm, 
 	pump->aside = true;
 	pump_ready_all(pump);
 	pump_install(pump, &view);
+	return pump;
+}
+
+static inline struct pump *begun(unsigned n, Traind__Peer__Algorithm algorithm, unsigned hub)
+{
+	struct pump *pump = founded(n, algorithm, hub);
 	for (unsigned i = 0; i < n; i++)
 		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
 	return pump;

@@ -62,15 +62,7 @@ static void a_hub_that_has_not_begun_is_named(void **state)
 {
 	(void)state;
 	for (unsigned hub = 0; hub < 4; hub++) {
-		struct pump *pump = pump_create(4);
-		struct pump_view view = pump_first_view(pump);
-		view.algorithm = RING;
-		view.policy = REPLAY;
-		view.hub = hub;
-		pump->now_us = 1000000;
-		pump->aside = true;
-		pump_ready_all(pump);
-		pump_install(pump, &view);
+		struct pump *pump = founded(4, RING, hub);
 		for (unsigned i = 0; i < 4; i++)
 			if (i != hub) {
 				assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
@@ -157,36 +149,40 @@ static void a_commit_names_who_has_not_submitted(void **state)
 		}
 }
 
-/* Nobody outside is named. The hub is in it; where it is not, nobody asks, and each names whom it waits for itself. */
+static void submit_in_scope(struct pump *pump, unsigned who, const uint32_t members[3])
+{
+	struct group_event event = { .kind = GROUP_SUBMIT,
+		.submit = { .tag = 0,
+		    .data = memory[who][0],
+		    .count = COUNT,
+		    .dtype = TR_I32,
+		    .reduce = TR_SUM,
+		    .contribute = true,
+		    .scope = { members, 3 } } };
+	assert_int_equal(pump_step(pump, who, &event), TR_OK);
+	wait_for(pump, who, 0);
+}
+
+/* Nobody outside is named. Where the hub is not in it, nobody is asked, and each names whom it waits for itself. */
 static void a_scope_names_its_own(void **state)
 {
 	static const uint32_t members[] = { 1, 3, 4 };
 	(void)state;
-	for (unsigned late = 0; late < 3; late++) {
-		struct pump *pump = begun(5, RING, members[0]);
-		for (unsigned k = 0; k < 3; k++) {
-			unsigned who = members[k];
-			if (k == late)
-				continue;
-			assert_int_equal(pump_step(pump, who,
-			                     &(struct group_event){ .kind = GROUP_SUBMIT,
-			                         .submit = { .tag = 0,
-			                             .data = memory[who][0],
-			                             .count = COUNT,
-			                             .dtype = TR_I32,
-			                             .reduce = TR_SUM,
-			                             .contribute = true,
-			                             .scope = { members, 3 } } }),
-			    TR_OK);
-			wait_for(pump, who, 0);
+	for (unsigned hub = 0; hub < 2; hub++)
+		for (unsigned late = 0; late < 3; late++) {
+			struct pump *pump = begun(5, RING, hub);
+			for (unsigned k = 0; k < 3; k++)
+				if (k != late)
+					submit_in_scope(pump, members[k], members);
+			pass(pump, 600);
+			for (unsigned i = 0; i < 5; i++)
+				assert_int_equal(named(pump, i),
+				    hub == 0 || i == 0 || i == 2 || i == members[late]
+				        ? 0
+				        : 1u << members[late]);
+			none_failed(pump);
+			pump_destroy(pump);
 		}
-		pass(pump, 600);
-		for (unsigned i = 0; i < 5; i++)
-			assert_int_equal(named(pump, i),
-			    i == 0 || i == 2 || i == members[late] ? 0 : 1u << members[late]);
-		none_failed(pump);
-		pump_destroy(pump);
-	}
 }
 
 /* Two in turn, each for less than the time to ask. */
