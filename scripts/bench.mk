@@ -1,5 +1,5 @@
 # make bench: figures as ratios from one run; never asserted. TORCH=1 installs PyTorch (CPU) to compare with. FULL=1: all cases of
-# the collectives (about an hour). What the peers' programs need, `scripts/deps.sh bench` installs; without it they are not
+# the collectives (20 minutes more). What the peers' programs need, `scripts/deps.sh bench` installs; without it they are not
 # built, and the tables say so.
 .PHONY: bench bench-peers
 bench:

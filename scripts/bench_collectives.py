@@ -20,7 +20,7 @@ import sys
 import time
 
 import bench_plot
-from bench_peers import BYTES, FLOOR, SMALL_BYTES, contenders, reason_of
+from bench_peers import BYTES, FLOOR, PLAIN_PAGES, SMALL_BYTES, contenders, reason_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
@@ -56,9 +56,12 @@ def iterations_of(case, full):
 class Run:
     """What was measured, and what could not be."""
 
-    def __init__(self, build, algorithms, full, peers):
+    def __init__(self, build, algorithms, full, peers, plain):
         self.build, self.full = pathlib.Path(build), full
         self.everybody = [one for one in contenders(build, algorithms) if one.ours or not peers or one.name in peers]
+        for one in self.everybody if plain else []:
+            if not one.ours and one.name not in (*FLOOR.values(), BYTES):
+                one.environment = {**one.environment, **PLAIN_PAGES}
         self.absent = {one.name + (f" {one.transport}" if one.ours else ""): one.missing for one in self.everybody if one.missing}
         self.refused = {}  # {(contender, transport or option): reason}: not asked again
         self.rows = []
@@ -233,11 +236,13 @@ def machine():
 def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default=os.environ.get("TRAIND_BUILD") or ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--full", action="store_true", help="all sizes and world sizes; about an hour")
+    parser.add_argument("--full", action="store_true", help="all sizes and world sizes; 20 minutes")
     parser.add_argument("--quick", action="store_true", help="few cases, some minutes (default)")
     parser.add_argument("--algo", default="auto", help="of ours, with commas: auto,ring,star,direct,one-shot")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--peers", default="", help="only these, with commas: 'bare ring,Open MPI shm'")
+    parser.add_argument("--plain-pages", action="store_true",
+                        help="peers' memory as their programs get it from malloc; else all have huge pages, as tr_alloc gives")
     parser.add_argument("--only", default="", help="a part of a case's name, as 'tcp n=4'")
     parser.add_argument("--out", type=pathlib.Path, help="folder for collectives.svg and .json (BUILD; docs/images is the kept one)")
     return parser.parse_args()
@@ -247,7 +252,8 @@ def main():
     options = parse()
     began = time.monotonic()
     facts = machine()
-    run = Run(options.build, options.algo.split(","), options.full, [name for name in options.peers.split(",") if name])
+    run = Run(options.build, options.algo.split(","), options.full, [name for name in options.peers.split(",") if name],
+              options.plain_pages)
     cases = [case for case in case_list(options.full)
              if options.only in f"{case['transport']} n={case['world']} {size_text(case['bytes'])}"]
     run.measure(cases, options.repetitions)

@@ -16,6 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "tests" / "bench" / "peers"
 RUN_S = 300
 SMALL_BYTES = 256 << 10
+# Memory as a user's program has it who does nothing about pages: measure_memory_get, numpy.
+PLAIN_PAGES = {"TR_BENCH_PAGES": "plain", "NUMPY_MADVISE_HUGEPAGE": "0"}
 FLOOR = {"tcp": "bare ring", "shm": "bare fold"}
 BYTES = "bare bytes"  # the bare ring without its additions: less than any all-reduce over these sockets can take
 

@@ -7,7 +7,8 @@
  * undisturbed ones; resumed_ms: from the kill to the last survivor's return from the disturbed op.
  * join: one more process comes. takes_part_ms: from its connect to its first round's commit; admitted_ms: to the return of
  * tr_group_join; ready_ms: to tr_state_ready, its memory touched; next_op_ms: by how much the others' first round with it was longer
- * than their median round; stall_ms: the same of the longest of their rounds while it came; calm_most_ms: of undisturbed ones.
+ * than their median round; stall_ms: the same of the longest of their rounds while it came; calm_most_ms: of undisturbed ones; settled_ms:
+ * of the median of the rounds after the first: what one member more costs in each round, on processors and links that were full.
  * Medians over the trials, with the least and the most.
  */
 #include <errno.h>
@@ -32,12 +33,13 @@
 #include "collectives/coll.h"
 #include "tests/bench/coll_memberd.h"
 
-#define WORLD_MAX  16
-#define ROUNDS_MAX 4096
-#define WARM       2
-#define CALM       9 /* undisturbed rounds that the median is taken of */
-#define AFTER      4 /* rounds after the fault */
-#define TRIALS_MAX 101
+#define WORLD_MAX   16
+#define ROUNDS_MAX  4096
+#define WARM        2
+#define CALM        9  /* undisturbed rounds that the median is taken of */
+#define AFTER       4  /* rounds after a death */
+#define ROUNDS_WITH 10 /* rounds after the first one with a newcomer */
+#define TRIALS_MAX  101
 
 struct bench {
 	const char *memberd, *fault, *policy, *algorithm, *transport, *log_level, *address;
@@ -243,7 +245,7 @@ static double calm_ms(struct shared *shared, unsigned number, bool whole, double
 
 struct outcome {
 	double calm, extra, resumed; /* kill */
-	double admitted, ready, takes_part, next_op, stall, calm_most;
+	double admitted, ready, takes_part, next_op, stall, calm_most, settled;
 };
 
 static bool kill_one(struct trial *t, struct outcome *out)
@@ -282,6 +284,18 @@ static bool start_process(struct trial *t, unsigned number)
 	return t->ends[number] >= 0;
 }
 
+/* The median of one process's rounds after `first`, the first one with the newcomer, without the last one. */
+static double settled_ms(struct shared *shared, unsigned number, uint64_t first)
+{
+	double values[ROUNDS_WITH - 1];
+	for (unsigned i = 0; i < ROUNDS_WITH - 1; i++) {
+		const struct stamps *stamps = stamps_of(shared, number, first + 1 + i);
+		values[i] = ms(stamps->start_ns, stamps->committed_ns);
+	}
+	qsort(values, ROUNDS_WITH - 1, sizeof(double), by_size);
+	return values[(ROUNDS_WITH - 1) / 2];
+}
+
 static bool join_one(struct trial *t, struct outcome *out)
 {
 	const struct bench *bench = t->bench;
@@ -290,8 +304,8 @@ static bool join_one(struct trial *t, struct outcome *out)
 	    !wait_set(t, &row->first_round))
 		return false;
 	uint64_t first = row->first_round;
-	t->shared->last_round = first + 2 * AFTER;
-	if (!wait_round(t, first + 1, false))
+	t->shared->last_round = first + ROUNDS_WITH;
+	if (!wait_round(t, first + ROUNDS_WITH - 1, false))
 		return false;
 	out->admitted = ms(row->connect_ns, row->joined_ns);
 	out->ready = ms(row->connect_ns, row->ready_ns);
@@ -303,6 +317,7 @@ static bool join_one(struct trial *t, struct outcome *out)
 		out->calm = fmax(out->calm, calm);
 		out->calm_most = fmax(out->calm_most, most - calm);
 		out->next_op = fmax(out->next_op, ms(next->start_ns, next->committed_ns) - calm);
+		out->settled = fmax(out->settled, settled_ms(t->shared, i, first) - calm);
 		for (uint64_t r = WARM + CALM; r <= first + 1; r++) {
 			struct stamps *stamps = stamps_of(t->shared, i, r);
 			if (stamps->committed_ns >= row->connect_ns)
@@ -372,6 +387,7 @@ static void print_outcomes(const struct bench *bench, const struct outcome *outc
 		{ "next_op_ms", offsetof(struct outcome, next_op), false, true },
 		{ "stall_ms", offsetof(struct outcome, stall), false, true },
 		{ "calm_most_ms", offsetof(struct outcome, calm_most), false, true },
+		{ "settled_ms", offsetof(struct outcome, settled), false, true },
 	};
 	bool kills = strcmp(bench->fault, "kill") == 0;
 	printf(bench->json ? "{\"fault\": \"%s\", \"world\": %u, \"bytes\": %zu, \"policy\": "

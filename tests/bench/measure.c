@@ -130,8 +130,9 @@ static double huge_mib(void)
 
 void *measure_memory_get(size_t bytes)
 {
-	if (bytes < MEASURE_HUGE_BYTES)
-		return aligned_alloc(64, bytes);
+	const char *pages = getenv("TR_BENCH_PAGES");
+	if (bytes < MEASURE_HUGE_BYTES || (pages != NULL && strcmp(pages, "plain") == 0))
+		return aligned_alloc(64, (bytes + 63) / 64 * 64);
 	bytes = (bytes + MEASURE_HUGE_BYTES - 1) / MEASURE_HUGE_BYTES * MEASURE_HUGE_BYTES;
 	void *memory = aligned_alloc(MEASURE_HUGE_BYTES, bytes);
 	if (memory != NULL)

@@ -94,7 +94,8 @@ void measure_worst(const struct measure_case *c, const struct measure_result *re
 /* bytes / s * 2 (n - 1) / n: what a link carries in a ring, so comparable between world sizes. */
 double measure_busbw_gbps(const struct measure_case *c, double seconds);
 
-/* What a peer's `memory` gives: 64-byte aligned, large buffers in huge pages where the system has them, as tr_alloc's are. NULL: none. */
+/* What a peer's `memory` gives: 64-byte aligned, large buffers in huge pages where the system has them, as tr_alloc's are; with TR_BENCH_PAGES=plain in the
+ * environment as malloc gives it. NULL: none. */
 void *measure_memory_get(size_t bytes);
 /* The same for memory that has been mapped shared, by its owner. */
 void measure_memory_collapse(void *memory, size_t bytes);
