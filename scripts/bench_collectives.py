@@ -20,7 +20,7 @@ import sys
 import time
 
 import bench_plot
-from bench_peers import BYTES, FLOOR, PLAIN_PAGES, SMALL_BYTES, contenders, reason_of
+from bench_peers import BYTES, FLOOR, SMALL_BYTES, contenders, reason_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIB, MIB = 1 << 10, 1 << 20
@@ -56,12 +56,9 @@ def iterations_of(case, full):
 class Run:
     """What was measured, and what could not be."""
 
-    def __init__(self, build, algorithms, full, peers, plain):
+    def __init__(self, build, algorithms, full, peers, plain_pages):
         self.build, self.full = pathlib.Path(build), full
-        self.everybody = [one for one in contenders(build, algorithms) if one.ours or not peers or one.name in peers]
-        for one in self.everybody if plain else []:
-            if not one.ours and one.name not in (*FLOOR.values(), BYTES):
-                one.environment = {**one.environment, **PLAIN_PAGES}
+        self.everybody = [one for one in contenders(build, algorithms, plain_pages) if one.ours or not peers or one.name in peers]
         self.absent = {one.name + (f" {one.transport}" if one.ours else ""): one.missing for one in self.everybody if one.missing}
         self.refused = {}  # {(contender, transport or option): reason}: not asked again
         self.rows = []

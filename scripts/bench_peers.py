@@ -75,10 +75,12 @@ def missing_pccl():
     return reason.read_text().strip()
 
 
-def contenders(build, algorithms):
+def contenders(build, algorithms, plain_pages=False):
+    """plain_pages: of the peers, not of the floors."""
     build = pathlib.Path(build)
     bench = build / "bench"
-    cubic = {"LD_PRELOAD": str((bench / "cubic_preload.so").resolve())}
+    pages = PLAIN_PAGES if plain_pages else {}
+    peers = {"LD_PRELOAD": str((bench / "cubic_preload.so").resolve()), **pages}
     collbench, mpi, gloo = build / "bin" / "collbench", bench / "mpi_bench", bench / "gloo_bench"
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "{world}", "--mca", "pml", "ob1", "--mca", "btl"]
     made = []
@@ -92,13 +94,13 @@ def contenders(build, algorithms):
             made.append(Contender(BYTES, transport, [floor, "--algo", "bytes"], missing_program(floor, "")))
     for algorithm in ("halving-doubling", "ring-chunked"):
         made.append(Contender(f"Gloo {algorithm}", "tcp", [gloo, "--algo", algorithm], missing_program(gloo, "libgloo-dev"),
-                              environment=cubic))
+                              environment=peers))
     made.append(Contender("Open MPI tcp", "tcp", [*mpirun, "tcp,self", "--mca", "btl_tcp_if_include", "lo", mpi, "--algo", "tcp"],
-                          missing_program(mpi, "libopenmpi-dev"), takes_world=False, environment=cubic))
+                          missing_program(mpi, "libopenmpi-dev"), takes_world=False, environment=peers))
     made.append(Contender("Open MPI shm", "shm", [*mpirun, "vader,self", mpi, "--algo", "shm"],
-                          missing_program(mpi, "libopenmpi-dev"), takes_world=False))
-    made.append(Contender("PyTorch gloo", "tcp", [sys.executable, PEERS / "torch_gloo.py"], missing_torch(), environment=cubic,
+                          missing_program(mpi, "libopenmpi-dev"), takes_world=False, environment=pages))
+    made.append(Contender("PyTorch gloo", "tcp", [sys.executable, PEERS / "torch_gloo.py"], missing_torch(), environment=peers,
                           slow=True))
     made.append(Contender("PCCL", "tcp", [ROOT / "build" / "venv-pccl" / "bin" / "python", PEERS / "pccl_bench.py"],
-                          missing_pccl(), environment=cubic, slow=True, slow_small=True))
+                          missing_pccl(), environment=peers, slow=True, slow_small=True))
     return made

@@ -33,13 +33,12 @@
 #include "collectives/coll.h"
 #include "tests/bench/coll_memberd.h"
 
-#define WORLD_MAX   16
-#define ROUNDS_MAX  4096
-#define WARM        2
-#define CALM        9  /* undisturbed rounds that the median is taken of */
-#define AFTER       4  /* rounds after a death */
-#define ROUNDS_WITH 10 /* rounds after the first one with a newcomer */
-#define TRIALS_MAX  101
+#define WORLD_MAX  16
+#define ROUNDS_MAX 4096
+#define WARM       2
+#define CALM       9 /* rounds that a median is taken of */
+#define AFTER      4 /* rounds after a death */
+#define TRIALS_MAX 101
 
 struct bench {
 	const char *memberd, *fault, *policy, *algorithm, *transport, *log_level, *address;
@@ -229,18 +228,25 @@ static bool wait_round(const struct trial *t, uint64_t round, bool begun)
 	return true;
 }
 
-/* Of one process's undisturbed rounds: the op, or the round with its commit. `most`: the longest; may be NULL. */
-static double calm_ms(struct shared *shared, unsigned number, bool whole, double *most)
+/* Of CALM rounds of one process from `first` on, the median: the op, or the round with its commit. `most`: the longest; may be NULL. */
+static double median_ms(struct shared *shared, unsigned number, uint64_t first, bool whole,
+    double *most)
 {
 	double values[CALM];
 	for (unsigned i = 0; i < CALM; i++) {
-		struct stamps *stamps = stamps_of(shared, number, WARM + 1 + i);
+		struct stamps *stamps = stamps_of(shared, number, first + i);
 		values[i] = ms(stamps->start_ns, whole ? stamps->committed_ns : stamps->done_ns);
 	}
 	qsort(values, CALM, sizeof(double), by_size);
 	if (most != NULL)
 		*most = values[CALM - 1];
 	return values[CALM / 2];
+}
+
+/* Of its undisturbed rounds. */
+static double calm_ms(struct shared *shared, unsigned number, bool whole, double *most)
+{
+	return median_ms(shared, number, WARM + 1, whole, most);
 }
 
 struct outcome {
@@ -284,18 +290,6 @@ static bool start_process(struct trial *t, unsigned number)
 	return t->ends[number] >= 0;
 }
 
-/* The median of one process's rounds after `first`, the first one with the newcomer, without the last one. */
-static double settled_ms(struct shared *shared, unsigned number, uint64_t first)
-{
-	double values[ROUNDS_WITH - 1];
-	for (unsigned i = 0; i < ROUNDS_WITH - 1; i++) {
-		const struct stamps *stamps = stamps_of(shared, number, first + 1 + i);
-		values[i] = ms(stamps->start_ns, stamps->committed_ns);
-	}
-	qsort(values, ROUNDS_WITH - 1, sizeof(double), by_size);
-	return values[(ROUNDS_WITH - 1) / 2];
-}
-
 static bool join_one(struct trial *t, struct outcome *out)
 {
 	const struct bench *bench = t->bench;
@@ -304,8 +298,8 @@ static bool join_one(struct trial *t, struct outcome *out)
 	    !wait_set(t, &row->first_round))
 		return false;
 	uint64_t first = row->first_round;
-	t->shared->last_round = first + ROUNDS_WITH;
-	if (!wait_round(t, first + ROUNDS_WITH - 1, false))
+	t->shared->last_round = first + CALM + 1;
+	if (!wait_round(t, first + CALM, false))
 		return false;
 	out->admitted = ms(row->connect_ns, row->joined_ns);
 	out->ready = ms(row->connect_ns, row->ready_ns);
@@ -317,7 +311,8 @@ static bool join_one(struct trial *t, struct outcome *out)
 		out->calm = fmax(out->calm, calm);
 		out->calm_most = fmax(out->calm_most, most - calm);
 		out->next_op = fmax(out->next_op, ms(next->start_ns, next->committed_ns) - calm);
-		out->settled = fmax(out->settled, settled_ms(t->shared, i, first) - calm);
+		out->settled = fmax(out->settled,
+		    median_ms(t->shared, i, first + 1, true, NULL) - calm);
 		for (uint64_t r = WARM + CALM; r <= first + 1; r++) {
 			struct stamps *stamps = stamps_of(t->shared, i, r);
 			if (stamps->committed_ns >= row->connect_ns)

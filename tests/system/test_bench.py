@@ -81,7 +81,7 @@ def test_a_hub_s_death_is_measured():
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_a_join_is_measured(transport):
     row, = rows_of(BUILD / "bin" / "faultbench", "--fault", "join", "--world", 2, "--bytes", 1 << 20, "--transport", transport, "--trials", 1, "--json")
-    assert row["transport"] == transport and row["takes_part_ms"][0] >= row["admitted_ms"][0] > 0 and row["next_op_ms"][0] >= 0
+    assert row["transport"] == transport and row["takes_part_ms"][0] >= row["admitted_ms"][0] > 0 and row["next_op_ms"][0] >= 0 and len(row["settled_ms"]) == 3
 
 
 @pytest.mark.parametrize("world", [2, 8])
@@ -110,6 +110,14 @@ def test_all_have_their_memory_in_huge_pages(contender):
         pytest.skip("the system has no huge pages")
     row, = rows_of(*contender, "--world", 2, "--bytes", 32 << 20, "--iters", 3)
     assert row["identical"] is True and row["huge_mib"] >= 16, row
+
+
+def test_peers_have_plain_pages_if_they_are_to(monkeypatch):
+    monkeypatch.setenv("TR_BENCH_PAGES", "plain")
+    if "[always]" in pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("the system gives huge pages unasked")
+    row, = rows_of(BUILD / "bench" / "bare_ring", "--world", 2, "--bytes", 32 << 20, "--iters", 3)
+    assert row["identical"] is True and row["huge_mib"] == 0, row
 
 
 def test_the_bytes_alone_are_a_ring_s_bytes_and_nothing_is_added():
