@@ -183,6 +183,24 @@ TR_API void *tr_alloc_sparse(tr_group *group, size_t bytes);
 TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
     struct tr_error *error);
 
+/* The same for memory that comes to a joiner gradually, where links are slow and rounds short: rounds go on meanwhile, in which it takes part and to
+ * which it does not contribute. For that each committed round may change such memory element by element only, from what the element was and what the
+ * round reduced (parameters and momentum of an outer step, say): what is here the joiner changes as all others do, and may change what is not here yet
+ * as well, since that comes later, whole. In each round it waits for its ops, and then looks:
+ *
+ *	struct tr_commit commit = { .salt = salt };
+ *	struct tr_state_progress progress;
+ *	st = round.receive_state ? tr_state_receive_for(group, 0, &progress, &error) : TR_OK;
+ *	if (st == TR_ETIMEDOUT && progress.may_defer && progress.came >= enough)
+ *		commit.flags = TR_DEFER_STATE;      // else wait longer: nothing is won if hardly anything comes in each round
+ *	st = tr_round_commit(group, &commit, &round, &error);
+ *	apply(group);                               // then begin the next round; receive_state is true until all is here
+ *
+ * What tr_state_add declared comes anew in each of these rounds, first, so declare that first and keep it small. Once all is here and its digests agree the
+ * peer contributes from the next view on. Its digests are compared only then. */
+TR_API tr_status tr_state_add_gradual(tr_group *group, const char *name, void *data, size_t bytes,
+    struct tr_error *error);
+
 /* State is declared; `round` is the newest round whose effect it already holds (0: fresh; N: from a
  * checkpoint). Required before the first tr_round_begin; a group without state calls it too. It counts among the founders of a group, of
  * whom those with the newest give it to the others. Who joins a group that goes on takes the group's state, whatever it said. */
@@ -379,13 +397,27 @@ TR_API tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *erro
 /* Joiner only: waits until the state of the round before this one has arrived and its digests agree. */
 TR_API tr_status tr_state_receive(tr_group *group, struct tr_error *error);
 
+struct tr_state_progress {
+	uint64_t bytes, missing; /* of the state as declared */
+	uint64_t came;           /* in this round */
+	bool whole;              /* all is here, and its digests agree */
+	bool may_defer;          /* TR_DEFER_STATE would be obeyed: what is not gradual is here */
+	uint64_t reserved[2];
+};
+/* The same, waiting for at most so long: TR_ETIMEDOUT with *progress while it is not whole. */
+TR_API tr_status tr_state_receive_for(tr_group *group, uint32_t milliseconds,
+    struct tr_state_progress *progress, struct tr_error *error);
+
 struct tr_commit {
 	/* Samples in the round's result, all contributors together: recorded. Must be equal on all peers, so take it from what was reduced
 	 * (tr_wait, in this try of the round): data of a peer that died after it was everywhere counts. 0 if unused. */
 	uint64_t samples;
 	uint64_t salt; /* must be equal on all peers (a digest of the state, say); 0 if unused */
-	uint64_t reserved[4]; /* zero */
+	uint64_t flags; /* TR_DEFER_STATE (tr_state_add_gradual), or 0; each peer's own */
+	uint64_t reserved[3]; /* zero */
 };
+/* This peer is to take part in the commit without its state (tr_state_add_gradual). If it may not, the commit waits for the state. */
+#define TR_DEFER_STATE 1u
 
 /* Closes the round: waits for all ops, exchanges digests, and returns TR_OK with the round decided on every
  * peer. TR_ERESTART: abandoned, nothing may be applied, begin again. TR_EDIGEST,

@@ -52,6 +52,7 @@
 #define TR_SHM_UNGREETED_MAX        64 /* connections of shared memory that have not said hello yet */
 #define TR_STATE_TENSORS_MAX        4096
 #define TR_STATE_NAME_MAX           128
+#define TR_ROUND_LATER              UINT64_MAX /* contribute_from of who gets its state gradually and has not all of it */
 #define TR_STATE_CHUNK_BYTES        (256u << 10)
 #define TR_STATE_WINDOW_BYTES       (1u << 20) /* of state queued on a connection at a time */
 #define TR_STATE_DONORS_MAX         8 /* that send a joiner pieces of its state at a time */

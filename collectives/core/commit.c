@@ -466,8 +466,8 @@ static bool commit_may_vote(const struct group_core *core)
 {
 	const struct group_lent *lent = &core->lent;
 
-	/* A joiner that has not got the state cannot hold the next round. */
-	return round_sealed(core) && !core->needs_state &&
+	/* A joiner that has not got the state cannot hold the next round, unless it is to get it later. */
+	return round_sealed(core) && !handover_awaited(core) &&
 	    (!lent->intact || lent->intact(lent->arg, core->view.number));
 }
 

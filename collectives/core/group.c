@@ -238,8 +238,7 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 		deadline = earlier(deadline, core->early_us);
 	deadline = earlier(deadline, wait_deadline_us(core));
 	deadline = earlier(deadline, lack_deadline_us(core));
-	if (core->needs_state && core->proposal == 0)
-		deadline = earlier(deadline, core->ask_again_us);
+	deadline = earlier(deadline, handover_deadline_us(core));
 	for (size_t i = 0; i < core->link_count; i++)
 		deadline = earlier(deadline, core->links[i].again_us);
 	return deadline;

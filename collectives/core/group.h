@@ -71,7 +71,7 @@ enum group_event_kind {
 	GROUP_SUBMIT,  /* .submit */
 	GROUP_WAIT,    /* .tag: the caller waits for an op's result before it closes */
 	GROUP_RELEASE, /* .tag: all members of the op have its result; its memory is the caller's */
-	GROUP_CLOSE,   /* .close: the caller asks to commit */
+	GROUP_CLOSE,   /* .close: the caller asks to commit. TR_DEFER_STATE: if group_core_may_defer, and then nothing may write into its memory before the next GROUP_DO_STATE_ASK */
 	GROUP_SEGMENT, /* .segment: from a peer; payload borrowed during the step */
 	/* .gathered: all others' inputs of a small op of ours, each as a SEGMENT would bring it. TR_EAGAIN: not in this way, offer them one by one */
 	GROUP_GATHERED,
@@ -314,6 +314,7 @@ const struct group_core_counters *group_core_counters(const struct group_core *c
 
 /* The caller's memory holds the state after *round and may not change it now: it has begun a round, or asked to, and was not
  * told that it is committed. False otherwise: it may be in the middle of a change. */
+bool group_core_may_defer(const struct group_core *core);
 bool group_core_state(const struct group_core *core, uint64_t *round);
 
 /* Records of rounds up to `round` that memberd's log may lack, ascending: they go along with the state after it, so that they outlive

@@ -3,6 +3,11 @@
  * that round is decided its memory holds the state before it. It is not decided before the joiner has voted, which has the
  * state then: so a transfer that still runs serves nobody, and ends. All who hold that state hold the same bits: pieces of it
  * come from any of them, if the joiner's engine asks for some; its donor alone has to answer, and says the digests.
+ *
+ * Where it may come gradually (view_gradual) the joiner takes part in rounds without it: its caller says with each commit whether the round is to be
+ * decided all the same (TR_DEFER_STATE). What it has by then its caller changes by the round's results, as all do, and the rest is asked for as it is after
+ * that round, once the caller has begun the next one. Until it has all of it, it counts among nobody who holds anything, and does not contribute. Then it asks for a view
+ * in which it does.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -97,6 +102,13 @@ static bool handover_holds(const struct group_core *core, uint64_t round)
 	    core->committed == round && (round_active(core) || core->begin_wanted);
 }
 
+/* The state before that round is what it needs. */
+static bool handover_enters(const struct view_peer *joiner, uint64_t round)
+{
+	return view_gradual(joiner) ? joiner->participate_from <= round
+	                            : joiner->participate_from == round;
+}
+
 void handover_advance(struct group_core *core)
 {
 	if (core->view.number == 0 || core->state == ROUND_FAILED)
@@ -106,7 +118,7 @@ void handover_advance(struct group_core *core)
 		const struct view_peer *joiner = view_find(&core->view, ask->peer);
 		if (ask->sending || handover_find(core, ask->peer, true) || !joiner ||
 		    (joiner->donor != core->peer && !ask->wish.any) ||
-		    joiner->participate_from != ask->round + 1 || !handover_holds(core, ask->round))
+		    !handover_enters(joiner, ask->round + 1) || !handover_holds(core, ask->round))
 			continue;
 		ask->sending = true;
 		emit_connect(core, ask->peer);
@@ -135,11 +147,49 @@ void handover_lost(struct group_core *core)
 	core->ask_lost = true;
 }
 
+/* What it has of a state that comes gradually the caller may be about to change, between a commit and the next begin; and what is deferred comes later. */
+static bool handover_may_ask(const struct group_core *core)
+{
+	bool applied = core->committed == 0 || core->begin_wanted || round_active(core);
+
+	return core->needs_state && !core->deferred && applied;
+}
+
+uint64_t handover_deadline_us(const struct group_core *core)
+{
+	return handover_may_ask(core) && core->proposal == 0 ? core->ask_again_us : UINT64_MAX;
+}
+
 /* Whether what was asked for is on its way only the engine knows: it lets a transfer that moves go on. */
 void handover_ask_again(struct group_core *core)
 {
-	if (core->needs_state && core->proposal == 0 && core->now_us >= core->ask_again_us)
+	if (core->view.number > 0 && core->now_us >= handover_deadline_us(core))
 		handover_ask(core);
+}
+
+void handover_begun(struct group_core *core)
+{
+	if (core->committed > 0)
+		core->ask_again_us = core->now_us;
+}
+
+bool handover_may_defer(const struct group_core *core)
+{
+	const struct view_peer *me = view_find(&core->view, core->peer);
+
+	return core->needs_state && me && view_gradual(me);
+}
+
+bool handover_awaited(const struct group_core *core)
+{
+	return core->needs_state && !core->deferred;
+}
+
+/* The view is of before, or its report was. */
+static void handover_tell(struct group_core *core)
+{
+	if (!core->needs_state && view_gradual(view_find(&core->view, core->peer)))
+		repair_ask(core, "has the state now");
 }
 
 /* A view was installed: whom do we ask, and who no longer waits for us? */
@@ -152,6 +202,7 @@ void handover_installed(struct group_core *core)
 		if (past && !ask->sending)
 			handover_remove(core, i);
 	}
+	handover_tell(core);
 	if (!core->needs_state)
 		return;
 	core->donor = view_find(&core->view, core->peer)->donor;
@@ -165,14 +216,14 @@ void handover_installed(struct group_core *core)
 	bool fresh = core->donor != core->asked_donor || core->round - 1 != core->asked_round;
 	if (fresh)
 		core->damaged = 0;
-	if (fresh || core->ask_lost)
+	if ((fresh || core->ask_lost) && handover_may_ask(core))
 		handover_ask(core);
 }
 
 tr_status handover_got(struct group_core *core, uint64_t from, tr_status status, uint64_t round,
     const char *reason, struct tr_error *error)
 {
-	if (core->state == ROUND_FAILED || !core->needs_state || from != core->asked_donor ||
+	if (core->state == ROUND_FAILED || !handover_may_ask(core) || from != core->asked_donor ||
 	    round != core->asked_round)
 		return tr_error_set(error, TR_ESTALE,
 		    "state after round %" PRIu64 " from peer %" PRIu64 " is not awaited", round,
@@ -182,6 +233,7 @@ tr_status handover_got(struct group_core *core, uint64_t from, tr_status status,
 		core->committed = round;
 		core->state_round = round;
 		core->moved = true;
+		handover_tell(core);
 		return TR_OK;
 	}
 	if (status == TR_EPEERLOST || status == TR_EIO) {

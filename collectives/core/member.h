@@ -133,6 +133,7 @@ struct group_core {
 	    recorded_round; /* the newest that is in the log with all before it, as far as we know */
 
 	bool needs_state; /* joiner */
+	bool deferred;    /* its caller wants this round decided without it (handover.c) */
 	uint64_t donor, asked_donor, asked_round;
 	bool ask_lost;
 	uint64_t ask_again_us;
@@ -411,6 +412,8 @@ void repair_links_again(struct group_core *core);
 /* This attempt has no end here. */
 void repair_stuck(struct group_core *core, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Another view of the same members is wanted: said until there is one. */
+void repair_ask(struct group_core *core, const char *reason);
 
 /* ---- handover.c ---- */
 tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,
@@ -422,6 +425,10 @@ void handover_installed(struct group_core *core);
 void handover_advance(struct group_core *core); /* serves whom it can */
 void handover_lost(struct group_core *core);
 void handover_ask_again(struct group_core *core);
+uint64_t handover_deadline_us(const struct group_core *core);
+void handover_begun(struct group_core *core); /* the caller has applied the round before */
+bool handover_may_defer(const struct group_core *core);
+bool handover_awaited(const struct group_core *core); /* the round is not decided without the state */
 void handover_decided(
     struct group_core *core); /* a round is: no transfer of the state before it runs any more */
 

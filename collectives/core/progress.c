@@ -123,6 +123,11 @@ const struct group_core_counters *group_core_counters(const struct group_core *c
 	return &core->counters;
 }
 
+bool group_core_may_defer(const struct group_core *core)
+{
+	return handover_may_defer(core);
+}
+
 /* After TR_ERESTART the same round begins again, from the same state. What was declared counts once a view has taken it for the group's. */
 bool group_core_state(const struct group_core *core, uint64_t *round)
 {

@@ -57,7 +57,9 @@ static tr_status repair_acceptable(const struct group_core *core,
 /* Somebody committed the round before the base: then all had voted for it, we too. */
 static bool repair_commit_before(struct group_core *core, uint64_t base_round)
 {
-	if (core->needs_state || core->view.number == 0 || core->committed + 2 != base_round)
+	uint64_t next = core->needs_state ? core->round : core->committed + 1;
+
+	if (handover_awaited(core) || core->view.number == 0 || next + 1 != base_round)
 		return true;
 	if (core->round + 1 != base_round || !round_sealed(core)) {
 		emit_fail(core, TR_EINTERNAL,
@@ -92,8 +94,11 @@ static bool repair_plan(struct group_core *core, const Traind__Peer__Resume *res
 		.attempt = core->view.number,
 		.restart = resume->restart };
 	core->needs_state = me->participate_from > next || comes;
-	if (core->needs_state)
+	/* One that gets it gradually goes on with the others, unless it has missed a round of theirs. */
+	if (core->needs_state && (core->committed == 0 || me->participate_from > next)) {
+		core->committed = core->state_round = 0;
 		plan->round = me->participate_from;
+	}
 	if (plan->round < resume->base_round ||
 	    (plan->round > resume->base_round && plan->round != me->participate_from)) {
 		emit_fail(core, TR_EINTERNAL,
@@ -487,9 +492,15 @@ void repair_stuck(struct group_core *core, const char *format, ...)
 	if (core->stuck)
 		return;
 	core->stuck = true;
+	int used = snprintf(reason, sizeof(reason), "cannot go on: ");
 	va_start(arguments, format);
-	(void)vsnprintf(reason, sizeof(reason), format, arguments);
+	(void)vsnprintf(reason + used, sizeof(reason) - (size_t)used, format, arguments);
 	va_end(arguments);
+	repair_link_add(core, 0, reason);
+}
+
+void repair_ask(struct group_core *core, const char *reason)
+{
 	repair_link_add(core, 0, reason);
 }
 

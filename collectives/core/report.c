@@ -92,8 +92,7 @@ void report_say(struct group_core *core)
 	report->peer = core->peer;
 	report->proposal = core->proposal;
 	report->view = core->view.number;
-	/* A joiner that has not got the state holds nothing of this group. */
-	report->committed_round = core->needs_state ? 0 : core->committed;
+	report->committed_round = core->committed; /* of a joiner that has not got the state: 0, or gradually */
 	report->indexed = core->indexed;
 	report->scoped = core->scoped;
 	report->without_state = core->needs_state;
@@ -101,7 +100,7 @@ void report_say(struct group_core *core)
 		report->begun_round = core->round;
 		report->attempt = core->roster.attempt;
 		report->closed = core->state == ROUND_CLOSED;
-		report->voted = round_sealed(core) && !core->needs_state && !core->stuck;
+		report->voted = round_sealed(core) && !handover_awaited(core) && !core->stuck;
 		report->stuck = core->stuck;
 		report->read = core->read;
 		if (!report_ops(core, report))

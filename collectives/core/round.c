@@ -84,9 +84,12 @@ tr_status round_begin(struct group_core *core, struct tr_error *error)
 	if ((core->state != ROUND_IDLE && core->state != ROUND_ABANDONED) || core->begin_wanted)
 		return round_refuse(core, "begin", error);
 	core->begin_wanted = true;
+	core->deferred = false;
 	/* The caller comes back for more: whatever was committed is applied. */
 	if (!core->needs_state)
 		core->state_round = core->committed;
+	else
+		handover_begun(core);
 	return TR_OK;
 }
 
@@ -256,6 +259,7 @@ tr_status round_close(struct group_core *core, const struct tr_commit *closing,
 {
 	if (core->state != ROUND_OPEN)
 		return round_refuse(core, "commit", error);
+	core->deferred = (closing->flags & TR_DEFER_STATE) != 0 && handover_may_defer(core);
 	core->closing = *closing;
 	core->signatures = commit_signatures(core);
 	core->waiting = false;
@@ -291,7 +295,7 @@ void round_abandon(struct group_core *core, const char *reason)
 
 	core->counters.rounds_abandoned++;
 	round_drop_ops(core);
-	core->stuck = false;
+	core->stuck = core->deferred = false;
 	if (core->state == ROUND_CLOSED)
 		round_move(core, ROUND_IDLE);
 	else
@@ -382,6 +386,7 @@ void round_commit(struct group_core *core)
 	round_keep_last(core);
 	release_forget(&core->released);
 	core->committed = core->round;
+	core->deferred = false;
 	if (core->resume)
 		traind__peer__resume__free_unpacked(core->resume, NULL);
 	core->resume = NULL;

@@ -43,6 +43,12 @@ void view_measured(struct view *view, uint32_t latency_us, const uint64_t *bandw
 void view_owners(const struct view *view, const unsigned *who, unsigned count,
     uint8_t owners[SHARES_OWNERS]);
 
+/* Its state comes gradually: rounds may be decided without that. It begins to contribute in a view after it has all of it. */
+static inline bool view_gradual(const struct view_peer *peer)
+{
+	return peer->contribute_from == TR_ROUND_LATER;
+}
+
 const struct view_peer *view_find(const struct view *view, uint64_t peer); /* NULL: not in it */
 
 #endif

@@ -27,14 +27,14 @@
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 9u
+#define CHANNEL_VERSION 10u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
 	CHANNEL_READY,         /* .round */
 	CHANNEL_BEGIN,         /* answer: .round, its contributors in .peers */
 	CHANNEL_WAIT,          /* .tag, .count: 0, or how many ms it waits at most, and 1 */
-	CHANNEL_RECEIVE_STATE, /* joiner */
+	CHANNEL_RECEIVE_STATE, /* joiner; .count as of WAIT. Answer: with a limit .state, as it is then */
 	CHANNEL_COMMIT,        /* .commit, .count as of WAIT; answer: .round */
 	CHANNEL_CONTRIBUTORS,  /* .tag, .offset = element; answer: peers in .peers */
 	CHANNEL_RELEASE,       /* .tag; as SUBMIT, but it can wait until something else is said */
@@ -77,13 +77,14 @@ struct channel_answer {
 	uint64_t id;
 	uint64_t abandons; /* BEGIN: channel_control.abandons from which this round counts */
 	int32_t status;
-	uint32_t count; /* BEGIN, CONTRIBUTORS: how many peers there are */
+	uint32_t count; /* BEGIN, CONTRIBUTORS: how many peers there are; RECEIVE_STATE: words of .state */
 	uint64_t run;   /* CONTRIBUTORS: elements of a segment of the op; 0: no such op */
 	struct tr_round round;
 	/* What is not said is not copied (channel_answer_bytes). */
 	union {
 		char text[TR_ERROR_TEXT_MAX];
 		uint64_t peers[TR_GROUP_PEERS_MAX];
+		struct tr_state_progress state;
 	};
 };
 
@@ -164,6 +165,7 @@ struct channel_message {
 struct channel_state {
 	uint64_t offset, bytes;
 	uint32_t arena, name_bytes;
+	uint32_t gradual, unused; /* tr_state_add_gradual */
 };
 
 uint64_t channel_now_us(void); /* since some moment that both ends share */

@@ -28,8 +28,10 @@ struct channel_host {
 		char name[TR_STATE_NAME_MAX];
 		uint8_t *data;
 		uint64_t bytes;
+		bool gradual;
 	} * tensors;
 	unsigned tensor_count;
+	bool gradual;  /* some state may come gradually */
 	bool declared; /* no state may be added: others count on tensor_count */
 	bool more;     /* the last read left whole messages: submissions behind them have to wait */
 	bool ended;

@@ -530,12 +530,13 @@ tr_status channel_worker_ask(struct channel_worker *worker, const struct channel
 /* ---- the socket ---- */
 
 tr_status channel_worker_state(struct channel_worker *worker, const char *name, uint32_t arena,
-    uint64_t offset, uint64_t bytes, struct tr_error *error)
+    uint64_t offset, uint64_t bytes, bool gradual, struct tr_error *error)
 {
 	struct channel_state state = { .offset = offset,
 		.bytes = bytes,
 		.arena = arena,
-		.name_bytes = (uint32_t)strlen(name) };
+		.name_bytes = (uint32_t)strlen(name),
+		.gradual = gradual };
 	if (say(worker, CHANNEL_STATE, &state, sizeof(state), name, state.name_bytes, NULL, 0) !=
 	    TR_OK)
 		return gone(worker, error);

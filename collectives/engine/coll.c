@@ -146,7 +146,9 @@ static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
 {
 	struct channel_answer answer;
 	struct channel_submission s = { .call = CHANNEL_COMMIT, .count = limit };
-	if (commit != NULL && !sized_unused(commit->reserved, SIZED_ROOM(commit->reserved)))
+	if (commit != NULL &&
+	    ((commit->flags & ~(uint64_t)TR_DEFER_STATE) != 0 ||
+	        !sized_unused(commit->reserved, SIZED_ROOM(commit->reserved))))
 		return tr_error_set(error, TR_EINVAL,
 		    "commit: the program sets a field that this library is too old for, or did not "
 		    "initialise the struct");

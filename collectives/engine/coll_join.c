@@ -133,6 +133,7 @@ static void on_hello(void *arg, Traind__Peer__NodeHello *hello)
 	join->here.view = row.view;
 	join->here.committed_round = row.committed;
 	join->here.ready = row.ready;
+	join->here.gradual = row.gradual;
 	join->here.pid = (uint32_t)getpid();
 	join->here_list[0] = &join->here;
 	hello->peers = join->here_list;

@@ -1,4 +1,5 @@
 /* State as a program declares it, and what may not write into it. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,7 @@ static tr_status check_apart(const struct tr_group *group, const char *name, con
 	return TR_OK;
 }
 
-tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
+static tr_status add(tr_group *group, const char *name, void *data, size_t bytes, bool gradual,
     struct tr_error *error)
 {
 	uint32_t arena;
@@ -61,13 +62,25 @@ tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t byt
 	struct coll_tensor *tensor = one_more(group);
 	if (tensor == NULL)
 		return tr_error_set(error, TR_ENOMEM, "state \"%s\": out of memory", name);
-	st = channel_worker_state(group->channel, name, arena, offset, bytes, error);
+	st = channel_worker_state(group->channel, name, arena, offset, bytes, gradual, error);
 	if (st != TR_OK)
 		return st;
 	*tensor = (struct coll_tensor){ .base = (uintptr_t)data, .bytes = bytes };
 	memcpy(tensor->name, name, strlen(name) + 1);
 	group->tensor_count++;
 	return TR_OK;
+}
+
+tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
+    struct tr_error *error)
+{
+	return add(group, name, data, bytes, false, error);
+}
+
+tr_status tr_state_add_gradual(tr_group *group, const char *name, void *data, size_t bytes,
+    struct tr_error *error)
+{
+	return add(group, name, data, bytes, true, error);
 }
 
 static int by_base(const void *a, const void *b)
@@ -114,6 +127,24 @@ tr_status tr_state_receive(tr_group *group, struct tr_error *error)
 	struct channel_submission s = { .call = CHANNEL_RECEIVE_STATE };
 	tr_status st = coll_own(group, error);
 	return st == TR_OK ? channel_worker_call(group->channel, &s, &answer, error) : st;
+}
+
+tr_status tr_state_receive_for(tr_group *group, uint32_t milliseconds,
+    struct tr_state_progress *progress, struct tr_error *error)
+{
+	struct channel_answer answer;
+	struct channel_submission s = { .call = CHANNEL_RECEIVE_STATE,
+		.count = (uint64_t)milliseconds + 1 };
+	tr_status st = coll_own(group, error);
+	if (st == TR_OK)
+		st = channel_worker_call(group->channel, &s, &answer, error);
+	if (st != TR_OK)
+		return st;
+	*progress = answer.state;
+	return progress->whole ? TR_OK
+	                       : tr_error_set(error, TR_ETIMEDOUT,
+	                             "%" PRIu64 " of %" PRIu64 " bytes of the state are missing",
+	                             progress->missing, progress->bytes);
 }
 
 static bool touches(const struct coll_tensor *tensor, const struct coll_use *use)

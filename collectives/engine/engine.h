@@ -74,7 +74,7 @@ bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
 struct engine_progress {
 	uint64_t group, peer, view, round, committed, progress;
 	uint64_t waited_us; /* that its caller has waited in calls, the one under way included */
-	bool ready, waiting;
+	bool ready, gradual, waiting;
 	uint64_t waits_for[8];
 	size_t waits_for_count;
 };

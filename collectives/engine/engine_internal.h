@@ -15,7 +15,7 @@
  *	engine_drive.c   turns of its loop, by its thread or by a caller that waits
  *	engine_shm.c     memory that is shared with peers of this host
  *	held.c           frames that came before the core could take them
- *	state_send.c, state_receive.c, state_ask.c   state for joiners; state_plan.c: which piece comes from whom; state_work.c: what takes long
+ *	state_send.c, state_receive.c, state_ask.c, state_gradual.c   state for joiners; state_plan.c: which piece comes from whom; state_work.c: what takes long
  *	leftover.c       what a dead worker left, for the one that follows it
  *	observe.c        questions about a member (tr_stats_get and its like)
  *	traffic.c        bytes that its connections carried
@@ -137,6 +137,7 @@ struct member_call {
 	enum channel_call call;
 	uint32_t tag;
 	bool limited; /* it waits for at most `limit_ms` */
+	bool states;  /* it wants to know how much of the state is here */
 	uint32_t limit_ms;
 };
 
@@ -429,6 +430,14 @@ tr_status state_receive_finish(struct member *member, uint64_t from, const struc
     const Traind__Peer__StateEnd *end, struct tr_error *error);
 void state_receive_broken(struct member *member, const struct inbound *in, const char *reason);
 void state_receive_free(struct member *member);
+
+/* ---- state_gradual.c ---- */
+/* How much of it is here; zeros at first. */
+void state_gradual_progress(const struct member *member, struct tr_state_progress *progress);
+/* Nothing is written any more into the caller's state, which it is about to change, until the core asks again. */
+void state_gradual_pause(struct member *member);
+/* That round is decided: what is here is of it as soon as the caller has begun the next. */
+void state_gradual_committed(struct member *member, uint64_t round);
 
 /* ---- state_work.c ---- */
 void state_work_start(struct member *member);

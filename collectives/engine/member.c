@@ -172,6 +172,7 @@ static void publish(struct member *member)
 	row->committed = core.committed;
 	row->progress = member->host->taken;
 	row->ready = member->ready;
+	row->gradual = member->host->gradual;
 	row->waiting = core.waiting || !member->ready;
 	row->waits_for_count = core.waits_for_count;
 	memcpy(row->waits_for, core.waits_for, sizeof(row->waits_for));
@@ -439,6 +440,7 @@ void member_tell_ready(struct member *member)
 	ready.peer = member->peer;
 	ready.round = member->ready_round;
 	ready.state_signature = signature;
+	ready.gradual = member->host->gradual;
 	ready.left = leftover_round(member, &ready.left_round);
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_READY;
 	message.peer_ready = &ready;

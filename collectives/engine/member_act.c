@@ -99,8 +99,10 @@ void member_act(struct member *member, struct group_action *action)
 		break;
 	case GROUP_DO_DECIDED:
 		peer_link_round_over(member);
-		if (action->status == TR_OK)
+		if (action->status == TR_OK) {
 			state_send_round_over(member, action->round);
+			state_gradual_committed(member, action->round);
+		}
 		member_calls_decided(member, action->status, &action->round_info, action->text);
 		break;
 	case GROUP_DO_RECORD:

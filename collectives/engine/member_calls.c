@@ -84,6 +84,16 @@ static const char *call_name(enum channel_call call)
 	}
 }
 
+/* As far as the state is here when the caller does not wait for it any longer. */
+static void give_state(struct member *member)
+{
+	struct channel_answer answer = { .status = TR_OK,
+		.count = sizeof(answer.state) / sizeof(answer.peers[0]) };
+	state_gradual_progress(member, &answer.state);
+	answer.state.whole = member->state_here;
+	give(member, &answer);
+}
+
 static void on_deadline(uv_timer_t *timer)
 {
 	struct member *member = timer->data;
@@ -92,6 +102,11 @@ static void on_deadline(uv_timer_t *timer)
 	member_board_settle(member);
 	if (member->call.id == 0)
 		return; /* that was all it waited for */
+	if (member->call.states) {
+		give_state(member);
+		member_publish(member);
+		return;
+	}
 	group_core_progress(member->core, true, &progress);
 	int used = snprintf(text, sizeof(text), "%s of round %" PRIu64 " waited %u ms for",
 	    call_name(member->call.call), progress.round, member->call.limit_ms);
@@ -173,7 +188,11 @@ void member_calls_decided(struct member *member, tr_status status, const struct 
 void member_calls_state_here(struct member *member, tr_status status, const char *reason)
 {
 	member->state_here = status == TR_OK;
-	if (status == TR_OK && waits_in(member, CHANNEL_RECEIVE_STATE))
+	if (status != TR_OK || !waits_in(member, CHANNEL_RECEIVE_STATE))
+		return;
+	if (member->call.states)
+		give_state(member);
+	else
 		give_status(member, TR_OK, reason);
 }
 
@@ -283,7 +302,9 @@ static void wait_op(struct member *member, uint32_t tag)
 
 static void receive_state(struct member *member)
 {
-	if (member->state_here)
+	if (member->state_here && member->call.states)
+		give_state(member);
+	else if (member->state_here)
 		give_status(member, TR_OK, "");
 	else if (member->lost.status != TR_OK && !member->round_open)
 		give_status(member, member->lost.status, member->lost.text);
@@ -291,6 +312,14 @@ static void receive_state(struct member *member)
 		give_status(member, TR_EINVAL, "this peer has its state, none is awaited");
 	else
 		wait_for(member);
+}
+
+/* Without what it reads of the state the caller could not go on. */
+static bool may_defer(const struct member *member)
+{
+	struct tr_state_progress progress = { 0 };
+	state_gradual_progress(member, &progress);
+	return progress.may_defer;
 }
 
 static void commit(struct member *member, const struct channel_submission *s)
@@ -309,6 +338,11 @@ static void commit(struct member *member, const struct channel_submission *s)
 	wait_for(member);
 	if (member->close_asked)
 		return;
+	if ((s->commit.flags & TR_DEFER_STATE) != 0 && !may_defer(member)) {
+		event.close.flags &= ~(uint64_t)TR_DEFER_STATE; /* it waits for the state */
+	} else if ((s->commit.flags & TR_DEFER_STATE) != 0) {
+		state_gradual_pause(member);
+	}
 	member->close_asked = true;
 	gauge_tell(member);
 	tr_status st = member_step(member, &event, &error);
@@ -337,7 +371,9 @@ static void contributors(struct member *member, const struct channel_submission 
 static struct member_call call_of(const struct member *member, const struct channel_submission *s)
 {
 	struct member_call call = { .id = s->id, .call = s->call, .tag = s->tag };
-	bool own = (s->call == CHANNEL_WAIT || s->call == CHANNEL_COMMIT) && s->count > 0;
+	call.states = s->call == CHANNEL_RECEIVE_STATE && s->count > 0;
+	bool own = call.states ||
+	    ((s->call == CHANNEL_WAIT || s->call == CHANNEL_COMMIT) && s->count > 0);
 	uint64_t limit_ms = own ? s->count - 1 : member->op_deadline_ms;
 	call.limited = own || limit_ms > 0;
 	call.limit_ms = (uint32_t)(limit_ms < UINT32_MAX ? limit_ms : UINT32_MAX);

@@ -54,8 +54,7 @@ static struct state_receive *receive_make(const struct channel_host *host)
 	return NULL;
 }
 
-/* Who still sends may stop. */
-static void close_carriers(struct member *member, const char *reason)
+void state_receive_close(struct member *member, const char *reason)
 {
 	struct state_receive *receive = member->state_receive;
 	for (unsigned i = 0; i < receive->plan.count; i++)
@@ -66,7 +65,7 @@ static void over(struct member *member, tr_status status, const char *reason)
 {
 	struct state_receive *receive = member->state_receive;
 	uint64_t from = receive->from, round = receive->round;
-	close_carriers(member, "the state is here");
+	state_receive_close(member, "the state is here");
 	state_receive_free(member);
 	member_post(member, GROUP_STATE_GOT, from, round, status, reason);
 	member_calls_state_here(member, status, reason);
@@ -97,13 +96,14 @@ static bool expect(struct member *member, uint64_t from, uint64_t round)
 {
 	struct state_receive *receive = member->state_receive;
 	if (receive != NULL && receive->round == round) {
+		state_gradual_resume(member);
 		if (receive->from != from)
 			state_ask_forget(receive);
 		receive->from = from;
 		return true;
 	}
 	if (receive != NULL)
-		close_carriers(member, "another state is needed");
+		state_receive_close(member, "another state is needed");
 	state_receive_free(member);
 	member->state_receive = receive = receive_make(member->host);
 	if (receive == NULL) {
@@ -161,6 +161,13 @@ static void local_agrees(struct member *member)
 	over(member, TR_OK, "");
 }
 
+void state_receive_hash_again(struct state_receive *receive)
+{
+	receive->hashed = 0;
+	receive->hashed_bytes = 0;
+	(void)XXH3_128bits_reset(receive->hash);
+}
+
 static void spoil(struct state_receive *receive, unsigned tensor)
 {
 	state_plan_spoilt(&receive->plan, receive->map.first[tensor],
@@ -211,7 +218,7 @@ static void differs(struct member *member, const char *name)
 	(void)snprintf(text, sizeof(text),
 	    "state \"%.60s\" from peer %" PRIu64 " differs from its digest", name, receive->from);
 	log_warn("engine", "peer %" PRIu64 ": %s", member->peer, text);
-	close_carriers(member, "the state differs from its digest");
+	state_receive_close(member, "the state differs from its digest");
 	receive->told = false;
 	receive->alone = true;
 	state_ask_nobody(receive);
@@ -292,8 +299,8 @@ static void local_copied(struct member *member)
 bool state_receive_turn(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
-	if (receive == NULL || member->over || (receive->local && receive->copied) ||
-	    leftover_gone(member))
+	if (receive == NULL || member->over || receive->paused ||
+	    (receive->local && receive->copied) || leftover_gone(member))
 		return false;
 	if (receive->local && !leftover_copy(member))
 		return true;

@@ -1,5 +1,5 @@
-/* What a joiner knows of the state that is on its way. Shared by state_receive.c (what comes, and whether it is right) and state_ask.c (who is
- * asked for what); for nobody else. Engine thread.
+/* What a joiner knows of the state that is on its way. Shared by state_receive.c (what comes, and whether it is right), state_ask.c (who is
+ * asked for what) and state_gradual.c (what stays when a round is decided without the rest); for nobody else. Engine thread.
  */
 #ifndef TR_COLLECTIVES_ENGINE_STATE_RECEIVE_H
 #define TR_COLLECTIVES_ENGINE_STATE_RECEIVE_H
@@ -30,6 +30,8 @@ struct state_receive {
 	bool local;  /* from what a worker before left */
 	bool copied; /* local: all of that is here */
 	bool told;   /* `theirs`: the digests that it has to have are */
+	bool paused; /* the caller may change what is here: nobody sends */
+	uint64_t here_before; /* bytes that were here when it was asked for in this round */
 	XXH128_hash_t *ours, *theirs;
 	unsigned hashed; /* tensors; of the next one `hashed_bytes` */
 	uint64_t hashed_bytes;
@@ -46,6 +48,16 @@ static inline struct carrier *carrier_of(struct state_receive *receive,
 {
 	return &receive->carriers[source - receive->plan.sources];
 }
+
+/* ---- state_receive.c ---- */
+/* Who still sends may stop. */
+void state_receive_close(struct member *member, const char *reason);
+/* All that was digested may be other bytes now. */
+void state_receive_hash_again(struct state_receive *receive);
+
+/* ---- state_gradual.c ---- */
+/* It is asked for (again): the caller has begun a round. */
+void state_gradual_resume(struct member *member);
 
 /* ---- state_ask.c ---- */
 /* A range that nobody sends, or the half of somebody's; and the digests. Those are the donor's to say, unless it is silent. If saying it fails

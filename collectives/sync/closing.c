@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/sync/alone.h"
+#include "collectives/sync/arriving.h"
 #include "collectives/sync/drift.h"
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/late.h"
@@ -26,11 +27,14 @@ static tr_status settle(struct tr_sync *s, bool patient, struct tr_error *error)
 	if (status == TR_OK)
 		status = tr_wait(s->group, SYNC_TAG_TOTALS, error);
 	if (status == TR_OK && s->round.receive_state)
-		status = tr_state_receive(s->group, error);
+		status = arriving_rest(s, error);
 	if (status != TR_OK)
 		return status;
-	s->close = (struct tr_commit){ .samples = (uint64_t)llround(s->result.totals->samples),
-		.salt = (compared_before ? parity_salt_compared : parity_salt)(&s->parity) };
+	s->close = (struct tr_commit){ .samples = (uint64_t)llround(s->result.totals->samples) };
+	s->close.flags = s->defers ? TR_DEFER_STATE : 0;
+	s->close.salt = s->defers     ? parity_salt_agreed(&s->parity)
+	    : compared_before ? parity_salt_compared(&s->parity)
+	                      : parity_salt(&s->parity);
 	s->settled = true;
 	return TR_OK;
 }
@@ -56,7 +60,9 @@ static void step_outer(struct tr_sync *s)
 	size_t count = sync_fragment_count(s, s->slot.fragment);
 	double weight = s->result.totals->weight;
 
-	drift_look_again(s);
+	if (!s->defers)
+		drift_look_again(s);
+	s->deferred += s->defers;
 	late_recall(s);
 	sync_follow_schedule(s);
 	if (weight > 0)

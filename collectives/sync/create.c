@@ -111,18 +111,19 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 static tr_status declare(struct tr_sync *s, struct tr_error *error)
 {
 	size_t bytes = s->first[s->options.fragments] * sizeof(float);
-	tr_status status = tr_state_add(s->group, "outer parameters", s->outer, bytes, error);
+	tr_status status = tr_state_add(s->group, "outer counters", s->counters,
+	    sizeof(*s->counters), error);
 
-	if (status == TR_OK && s->momentum)
-		status = tr_state_add(s->group, "outer momentum", s->momentum, bytes, error);
-	if (status == TR_OK)
-		status = tr_state_add(s->group, "outer counters", s->counters, sizeof(*s->counters),
-		    error);
 	if (status == TR_OK)
 		status = tr_state_add(s->group, "outer digests", s->written, written_bytes(s),
 		    error);
 	if (status == TR_OK && s->leases)
 		status = tr_state_add(s->group, "samples", s->leases, sizeof(*s->leases), error);
+	if (status == TR_OK)
+		status = tr_state_add_gradual(s->group, "outer parameters", s->outer, bytes, error);
+	if (status == TR_OK && s->momentum)
+		status = tr_state_add_gradual(s->group, "outer momentum", s->momentum, bytes,
+		    error);
 	return status;
 }
 

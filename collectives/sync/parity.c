@@ -323,6 +323,17 @@ uint64_t parity_salt_compared(struct parity *p)
 	return digest_all(p).low;
 }
 
+uint64_t parity_salt_agreed(const struct parity *p)
+{
+	struct tr_digest all = { 0, 0 };
+
+	if (!p->drifted)
+		return (uint64_t)p->extremes[0];
+	for (size_t i = 0; i < p->count; i++)
+		all = tr_digest_fold(all, record_of(p, p->parts[i].right, i)->digest);
+	return all.low;
+}
+
 bool parity_has_changed(const struct parity *p, size_t part)
 {
 	const struct parity_part *of = &p->parts[part];

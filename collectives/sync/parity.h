@@ -98,6 +98,8 @@ uint64_t parity_peer(const struct parity *p, unsigned member);
 uint64_t parity_salt(struct parity *p);
 /* Of the parts as they were compared, and will be once they are mended: for who looks at them again when they are written (parity_has_changed), and works meanwhile. */
 uint64_t parity_salt_compared(struct parity *p);
+/* The same, as the others say it, for a joiner that has not all of its state yet. */
+uint64_t parity_salt_agreed(const struct parity *p);
 /* Since then; after parity_mend. */
 bool parity_has_changed(const struct parity *p, size_t part);
 

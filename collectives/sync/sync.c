@@ -12,6 +12,7 @@
 
 #include "collectives/engine/sized.h"
 #include "collectives/sync/alone.h"
+#include "collectives/sync/arriving.h"
 #include "collectives/sync/closing.h"
 #include "collectives/sync/hdet.h"
 #include "collectives/sync/late.h"
@@ -105,7 +106,7 @@ tr_status sync_begin(struct tr_sync *s, struct tr_error *error)
 	tr_status status;
 
 	do {
-		s->compared = s->settled = s->closed = false;
+		s->compared = s->settled = s->closed = s->defers = false;
 		status = tr_round_begin(s->group, &s->round, error);
 		if (status == TR_OK)
 			status = check_places(s, error);
@@ -431,18 +432,27 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 	return status == TR_OK ? next_round(s, error) : status;
 }
 
-/* A joiner needs the state first: where training is, and how long it goes on, is the group's affair; so are the ops of a round in a race. */
+static tr_status wait_head(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+
+	while (status == TR_OK && s->round.receive_state) {
+		status = arriving_head(s, error);
+		if (status == TR_ERESTART)
+			status = sync_begin(s, error);
+		else
+			break;
+	}
+	return status;
+}
+
+/* A joiner needs some of the state first: where training is, and how long it goes on, is the group's affair; so are the ops of a round in a race. */
 static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
 {
 	tr_status status = sync_begin(s, error);
 
-	while (status == TR_OK && s->round.receive_state) {
-		status = tr_state_receive(s->group, error);
-		if (status == TR_OK)
-			s->round.receive_state = false;
-		else if (status == TR_ERESTART)
-			status = sync_begin(s, error);
-	}
+	if (status == TR_OK)
+		status = wait_head(s, error);
 	sync_follow_schedule(s);
 	return status;
 }
@@ -486,6 +496,8 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	find_step(s);
 	while (status == TR_OK && !s->finished && (!sync_contributes(s) || is_late(s)))
 		status = sit_out(s, error);
+	if (status == TR_OK && s->deferred > 0)
+		status = arriving_too_late(s, error);
 	if (status == TR_OK)
 		status = enroll(s, error);
 	if (status != TR_OK)

@@ -139,6 +139,9 @@ struct tr_sync {
 	bool started, trains;      /* tr_sync_start was called; was left well */
 	/* In this try of the round: drift_submit was called; it waits for nothing but its commit; that was asked for. */
 	bool compared, settled, closed;
+	/* arriving.h: this round is to be decided without this peer's state; how many were. */
+	bool defers;
+	unsigned deferred;
 	/* The round that was taken is committed (closing.h), its merge is still to come: which one, what was agreed with it, and whether the next one has begun. */
 	bool committed, begun_ahead;
 	uint64_t merging;

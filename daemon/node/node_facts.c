@@ -31,6 +31,7 @@ static void add_peers(struct node_facts *facts, const struct workers *workers,
 			peer->view = progress->view;
 			peer->committed_round = progress->committed;
 			peer->ready = progress->ready;
+			peer->gradual = progress->gradual;
 		}
 		facts->peer_list[i] = peer;
 	}

@@ -260,11 +260,13 @@ static void check_read(struct sim *sim, unsigned number, const struct tr_round *
 static bool check_follows(struct sim *sim, unsigned number, const struct tr_round *round)
 {
 	const struct sim_worker *worker = &sim->nodes[number].worker;
+	bool may = worker->holds || worker->gradual.deferred > 0;
+	uint64_t applied = worker->holds ? worker->applied : worker->gradual.round;
 
-	if (round->round == worker->applied + 1 && worker->holds)
+	if (round->round == applied + 1 && may)
 		return true;
 	sim_violation(sim, "I6: n%u commits round %lu after round %lu", number,
-	    (unsigned long)round->round, (unsigned long)worker->applied);
+	    (unsigned long)round->round, (unsigned long)applied);
 	return false;
 }
 
@@ -340,18 +342,24 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 		sim_violation(sim, "I2: n%u: round %lu is partial and does not say so", number,
 		    (unsigned long)round->round);
 	worker->applied = round->round;
-	worker->chain = tr_digest_fold((struct tr_digest){ worker->chain, 0 }, digest).low;
 	struct sim_truth *truth = &sim->truth[round->round];
+	/* Who has not all of the state has the others' history, or parts of it (gradual.c). */
+	uint64_t before = worker->holds ? worker->chain : sim->truth[round->round - 1].chain;
+	uint64_t chain = tr_digest_fold((struct tr_digest){ before, 0 }, digest).low;
+	if (worker->holds)
+		worker->chain = chain;
 	if (!truth->known) {
-		*truth = (struct sim_truth){ true, digest, worker->chain };
+		*truth = (struct sim_truth){ true, digest, chain };
 		check_newest(sim, round);
 	} else if (!tr_digest_equal(truth->results, digest)) {
 		sim_violation(sim, "I1: n%u holds other results of round %lu", number,
 		    (unsigned long)round->round);
-	} else if (truth->chain != worker->chain) {
+	} else if (truth->chain != chain) {
 		sim_violation(sim, "I7: n%u has another history up to round %lu", number,
 		    (unsigned long)round->round);
 	}
+	if (!worker->holds)
+		gradual_committed(sim, number, round->round, digest);
 	for (unsigned i = 0; i < worker->op_count; i++)
 		check_read(sim, number, round, &worker->ops[i]);
 }

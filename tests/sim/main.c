@@ -15,7 +15,7 @@ struct options {
 };
 
 struct totals {
-	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, released, shown,
+	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, deferrals, released, shown,
 	    gathered, events;
 };
 
@@ -79,6 +79,7 @@ static void run(uint64_t seed, const struct options *options, struct totals *tot
 	totals->restarts += sim.restarts;
 	totals->joins += sim.joins;
 	totals->lefts += sim.lefts;
+	totals->deferrals += sim.deferrals;
 	totals->released += sim.released;
 	totals->shown += sim.shown;
 	totals->gathered += sim.gathered;
@@ -99,11 +100,12 @@ int main(int count, char **words)
 		run(seed, &options, &totals, NULL);
 	if (options.pairs)
 		cover_print();
-	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu released=%lu "
+	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu deferrals=%lu released=%lu "
 	       "shown=%lu gathered=%lu\n",
 	    (unsigned long)totals.events, (unsigned long)totals.rounds, (unsigned long)totals.views,
 	    (unsigned long)totals.restarts, (unsigned long)totals.joins,
-	    (unsigned long)totals.lefts, (unsigned long)totals.released,
+	    (unsigned long)totals.lefts, (unsigned long)totals.deferrals,
+	    (unsigned long)totals.released,
 	    (unsigned long)totals.shown, (unsigned long)totals.gathered);
 	printf("seeds=%lu violations=%lu\n", (unsigned long)totals.seeds,
 	    (unsigned long)totals.violations);

@@ -112,6 +112,7 @@ static void node_act_state_ask(struct sim *sim, unsigned number, const struct gr
 	node->asked = true;
 	node->asked_donor = donor;
 	node->asked_round = action->round;
+	gradual_asked(sim, number, action->round);
 	node_ask_state(sim, number, donor, action->round);
 }
 
@@ -334,6 +335,18 @@ static void node_transfer_ends(struct sim *sim, unsigned number, unsigned to)
 		.round = node->transfer_round[to],
 		.status = TR_EPEERLOST };
 	(void)node_step(sim, number, &sent);
+}
+
+void node_stops_state(struct sim *sim, unsigned number)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	for (unsigned from = 0; from < sim->node_count && node->alive; from++) {
+		node->arriving[from] = false;
+		if (sim->nodes[from].alive && sim->nodes[from].transferring[number])
+			node_transfer_ends(sim, from, number);
+	}
+	node->asked = false;
 }
 
 void node_view_changed(struct sim *sim, unsigned number, const Traind__Peer__View *view)

@@ -196,6 +196,14 @@ enum sim_worker_state {
 	WORKER_ENDED,
 };
 
+/* Parts of a joiner's state that have come (gradual.c): after which round, and their history. */
+enum { SIM_GRADUAL_PARTS = 4 };
+struct sim_gradual {
+	uint64_t round, chain[SIM_GRADUAL_PARTS];
+	bool here[SIM_GRADUAL_PARTS];
+	unsigned deferred;
+};
+
 struct sim_worker {
 	enum sim_worker_state state;
 	struct tr_round round;
@@ -209,6 +217,7 @@ struct sim_worker {
 	uint64_t samples; /* to be said at commit: taken from a result, where workers wait for one */
 	uint64_t applied, chain; /* newest round in its state; a hash of all results in order */
 	bool holds;              /* has a state at all */
+	struct sim_gradual gradual; /* until then */
 	uint64_t stamp;
 };
 
@@ -263,6 +272,12 @@ bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
 void release_some(struct sim *sim, unsigned node); /* of those that all their members have */
 bool release_may_come(const struct sim *sim, unsigned node);
 void release_check(struct sim *sim, unsigned node, const struct sim_op *op); /* nobody wrote there */
+
+/* ---- gradual.c ---- */
+void gradual_asked(struct sim *sim, unsigned node, uint64_t round);
+bool gradual_defers(struct sim *sim, unsigned node); /* it commits without its state; false: it looks again, or waits for it */
+void gradual_committed(struct sim *sim, unsigned node, uint64_t round, struct tr_digest digest);
+void gradual_whole(struct sim *sim, unsigned node, uint64_t round, uint64_t chain); /* it has all of it */
 
 /* ---- node.c ---- */
 struct sim_left {
@@ -322,6 +337,7 @@ void node_connect(struct sim *sim, unsigned node);
 void node_conn_lost(struct sim *sim, unsigned node);
 void node_heartbeat(struct sim *sim, unsigned node);
 void node_view_changed(struct sim *sim, unsigned node, const Traind__Peer__View *view);
+void node_stops_state(struct sim *sim, unsigned node); /* who sends it one finds its connection closed */
 void node_link_seen(struct sim *sim, unsigned node, unsigned other);
 void node_transfer_told(struct sim *sim, unsigned node, unsigned to, uint64_t round);
 void node_transfer_done(struct sim *sim, unsigned node, unsigned to);
@@ -518,6 +534,8 @@ struct sim {
 	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	bool fulls;    /* memberd's disk is full now and then, until the faults are over */
+	bool gradual;  /* joiners' states come gradually, over rounds to which they do not contribute */
+	uint64_t awaits, deferrals;
 	bool declares; /* some joiners say that they have a state, of some round or other */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
 	bool early_waits;                 /* for some of them before they submit others */

@@ -277,6 +277,7 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 	ready.group = node->group;
 	ready.peer = node->peer;
 	ready.state_signature = (char *)"chain";
+	ready.gradual = sim->gradual && !sim->callers;
 	ready.left = node->left.there;
 	ready.left_round = node->left.round;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_PEER_READY;

@@ -219,6 +219,11 @@ void worker_began(struct sim *sim, unsigned number, const struct tr_round *round
 		    (unsigned long)round->round, (unsigned long)worker->applied);
 		return;
 	}
+	if (!worker->holds && !round->receive_state && worker->gradual.deferred > 0) {
+		sim_violation(sim, "I7: n%u begins round %lu as if it had the state", number,
+		    (unsigned long)round->round);
+		return;
+	}
 	if (!worker->holds && !round->receive_state) {
 		/* A founder: its fresh state is everybody's. */
 		worker->holds = true;
@@ -345,11 +350,13 @@ static void worker_measure(struct sim *sim, unsigned number)
 	(void)node_step(sim, number, &event);
 }
 
-static void worker_close(struct sim *sim, unsigned number)
+static void worker_close(struct sim *sim, unsigned number, bool defers)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
 	struct group_event event = { .kind = GROUP_CLOSE,
-		.close = { .samples = worker->samples, .salt = 7 } };
+		.close = { .samples = worker->samples,
+		    .salt = 7,
+		    .flags = defers ? TR_DEFER_STATE : 0 } };
 
 	if (sim->salt_node == (int)number) {
 		event.close.salt = 8;
@@ -411,13 +418,16 @@ void worker_step(struct sim *sim, unsigned number)
 		worker->lingers--;
 		worker_wake(sim, number, sim_between(sim, 0, 40 * MS));
 	} else if (!worker->receives || worker->received || worker->abandoned)
-		worker_close(sim, number);
+		worker_close(sim, number, false);
+	else if (gradual_defers(sim, number))
+		worker_close(sim, number, true);
 }
 
 void worker_takes_state(struct sim *sim, unsigned number, uint64_t round, uint64_t chain)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
 
+	gradual_whole(sim, number, round, chain);
 	worker->holds = true;
 	worker->applied = round;
 	worker->chain = chain;
@@ -428,6 +438,7 @@ void worker_takes_state_back(struct sim *sim, unsigned number, const struct sim_
 	struct sim_worker *worker = &sim->nodes[number].worker;
 
 	worker->holds = before->holds;
+	worker->gradual = before->gradual;
 	worker->applied = before->applied;
 	worker->chain = before->chain;
 }

@@ -57,12 +57,18 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 			peer->donor = before->donor;
 			if (before->donor != 0 && !members[before->donor - FX_PEER(0)])
 				peer->donor = view->peers[0]->peer;
+			bool whole = fx->hosts[i].report != NULL && !fx->hosts[i].report->without_state;
+			if (before->contribute_from == TR_ROUND_LATER && whole) {
+				peer->contribute_from = base_round + 1;
+				peer->donor = 0;
+			}
 			joins = false;
 		}
 		if (joins) {
 			bool left = fx->hosts[i].left_next == base_round;
 			peer->participate_from = left ? base_round : base_round + 1;
-			peer->contribute_from = peer->participate_from + 1;
+			peer->contribute_from = fx->hosts[i].gradual ? TR_ROUND_LATER
+			                                             : peer->participate_from + 1;
 			peer->donor = fx->last->view->peers[0]->peer;
 		} else if (fx->last == NULL) {
 			peer->participate_from = peer->contribute_from = 1;

@@ -50,6 +50,7 @@ struct fx_host {
 	struct fx_host *engine_of; /* whose engine it is; NULL: its own */
 	char link_lost_reason[256];
 	unsigned link_lost, records, reports, events;
+	bool gradual;                 /* PeerReady said so */
 	uint64_t left_next;           /* 1 + PeerReady.left_round; 0: nothing was left */
 	char event[256];              /* newest */
 	unsigned heard[FX_KINDS_MAX]; /* messages to memberd, by kind */
@@ -86,6 +87,7 @@ static void fx_hear(struct fx_host *host, const Traind__Peer__ToMember *m)
 	switch (m->body_case) {
 	case TRAIND__PEER__TO_MEMBER__BODY_PEER_READY:
 		host->ready = true;
+		host->gradual = m->peer_ready->gradual;
 		host->left_next = m->peer_ready->left ? m->peer_ready->left_round + 1 : 0;
 		break;
 	case TRAIND__PEER__TO_MEMBER__BODY_LINK_LOST:

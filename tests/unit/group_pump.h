@@ -35,6 +35,7 @@ struct pump_member {
 	Traind__Peer__RoundCommit *record; /* the newest */
 	unsigned record_count;             /* ever said */
 	uint64_t state_send_to, state_ask_from, state_round, link_lost;
+	char lost_reason[160]; /* of link_lost */
 	unsigned state_sends;
 	struct group_wish state_wish; /* of the newest */
 };
@@ -149,6 +150,8 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 			break;
 		case GROUP_DO_LINK_LOST:
 			member->link_lost = action->to;
+			snprintf(member->lost_reason, sizeof(member->lost_reason), "%.159s",
+			    action->text);
 			break;
 		case GROUP_DO_OP_DONE:
 			member->done_count++;

@@ -263,6 +263,103 @@ static void a_round_waits_for_its_joiner(void **state)
 	stop(h);
 }
 
+static void close_without(struct handover *h, unsigned who)
+{
+	const struct group_event close = { .kind = GROUP_CLOSE,
+		.close = { .samples = 1, .flags = TR_DEFER_STATE } };
+	assert_int_equal(pump_submit(h->pump, who, 1, h->data[who], COUNT, TR_F32, TR_SUM), TR_OK);
+	assert_int_equal(pump_step(h->pump, who, &close), TR_OK);
+}
+
+static void got(struct handover *h, uint64_t round, tr_status expected)
+{
+	const struct group_event event = { .kind = GROUP_STATE_GOT, .from = 1, .round = round };
+	assert_int_equal(pump_step(h->pump, 2, &event), expected);
+}
+
+/* Its state comes gradually: rounds are decided without it if it says so, it asks for the rest once it has begun the next one, and of each round the donor serves
+ * the state before. What comes after it let the round be decided is of no use. Then it asks for a view that counts it. */
+static void a_round_goes_on_without_a_gradual_state(void **state)
+{
+	(void)state;
+	struct handover *h = start();
+	h->view.contribute_from[2] = TR_ROUND_LATER;
+	pump_install(h->pump, &h->view);
+	for (uint64_t round = 5; round < 8; round++) {
+		for (unsigned i = 0; i < 3; i++)
+			begin(h, i);
+		assert_true(member(h, 2)->begun.receive_state);
+		assert_int_equal(member(h, 2)->begun.contributors, 2);
+		assert_int_equal(member(h, 2)->state_round, round - 1);
+		ask(h, 0, round - 1, (struct group_wish){ 0 });
+		assert_int_equal(member(h, 0)->state_round, round - 1);
+		commit(h, 2);
+		assert_int_equal(member(h, 0)->decided_count, round - 5);
+		close_without(h, 2);
+		got(h, round - 1, TR_ESTALE);
+		pump_run(h->pump);
+		for (unsigned i = 0; i < 3; i++)
+			assert_int_equal(member(h, i)->decided_count, round - 4);
+		got(h, round - 1, TR_ESTALE);
+		/* Its caller is about to change what it has. */
+		h->pump->now_us += 5000000;
+		assert_int_equal(pump_event(h->pump, 2, GROUP_TICK), TR_OK);
+		assert_int_equal(member(h, 2)->state_round, round - 1);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		begin(h, i);
+	got(h, 7, TR_OK);
+	assert_string_equal(member(h, 2)->lost_reason, "has the state now");
+	pump_propose(h->pump, 2);
+	assert_false(member(h, 2)->report->without_state);
+	assert_int_equal(member(h, 2)->report->committed_round, 7);
+	h->view.number = 2;
+	h->view.base_round = 8;
+	h->view.contribute_from[2] = 8;
+	h->view.donor[2] = 0;
+	pump_install(h->pump, &h->view);
+	for (unsigned i = 0; i < 3; i++)
+		begin(h, i);
+	assert_int_equal(member(h, 2)->begun.contributors, 3);
+	assert_false(member(h, 2)->begun.receive_state);
+	commit(h, 3);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(member(h, i)->decided_count, 5); /* one of them began again */
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(member(h, i)->status, TR_OK);
+	stop(h);
+}
+
+/* It had voted: somebody may have committed the round, so it commits it with the view that says so, and goes on with what it has. */
+static void who_gets_its_state_gradually_commits_what_it_voted_for(void **state)
+{
+	(void)state;
+	struct handover *h = start();
+	h->view.contribute_from[2] = TR_ROUND_LATER;
+	pump_install(h->pump, &h->view);
+	for (unsigned i = 0; i < 3; i++)
+		begin(h, i);
+	commit(h, 2);
+	close_without(h, 2);
+	while (member(h, 0)->decided_count == 0)
+		assert_int_not_equal(pump_some(h->pump, 1), 0);
+	pump_drop_sends(h->pump, 0, true); /* the hub's word of it */
+	assert_int_equal(member(h, 0)->decided_count, 1);
+	assert_int_equal(member(h, 2)->decided_count, 0);
+	pump_propose(h->pump, 2);
+	assert_true(member(h, 2)->report->voted);
+	assert_true(member(h, 2)->report->without_state);
+	h->view.number = 2;
+	h->view.base_round = 6;
+	pump_install(h->pump, &h->view);
+	assert_int_equal(member(h, 2)->decided_count, 1);
+	begin(h, 2);
+	assert_int_equal(member(h, 2)->begun.round, 6);
+	assert_true(member(h, 2)->begun.receive_state);
+	assert_int_equal(member(h, 2)->state_round, 5);
+	stop(h);
+}
+
 /* It ended its last round alone, or has read a checkpoint of its own: what it says that it has is not the group's state, which is compared
  * with nothing. It takes the donor's, also if the next view comes first, and nobody ends for what it said. */
 static void a_joiner_takes_the_state_whatever_it_declared(void **state)
@@ -334,6 +431,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_joiner_takes_the_state_whatever_it_declared),
+		cmocka_unit_test(a_round_goes_on_without_a_gradual_state),
+		cmocka_unit_test(who_gets_its_state_gradually_commits_what_it_voted_for),
 		cmocka_unit_test(what_was_only_declared_is_left_to_nobody),
 		cmocka_unit_test(what_is_over_cannot_be_taken_back),
 		cmocka_unit_test(what_waits_ends_earlier),

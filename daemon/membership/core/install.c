@@ -191,6 +191,18 @@ static bool donates(const struct builder *b, uint64_t peer)
 	return false;
 }
 
+/* A member that gets its state gradually and has missed no round: what it has of it is of the round before the base, as soon as it has installed the view. */
+static bool keeps_up(const struct builder *b, const struct entrant *e)
+{
+	const Traind__Peer__ViewReport *report = e->report;
+	uint64_t before = b->decision.base_round - 1;
+	if (e->before == NULL || e->before->contribute_from != TR_ROUND_LATER ||
+	    e->before->participate_from > before)
+		return false;
+	return report->committed_round == before ||
+	    (report->voted && report->begun_round == before);
+}
+
 /* Joiners take donors in turn, so that none serves all. */
 static uint64_t next_donor(const struct builder *b, size_t *turn)
 {
@@ -230,14 +242,19 @@ static void fill_rows(struct builder *b)
 			                                                         : entry;
 			e->row.contribute_from = e->row.participate_from + (e->holds ? 0 : 1);
 		}
+		bool waited = e->row.contribute_from == TR_ROUND_LATER;
+		if (e->holds && waited)
+			e->row.contribute_from = entry;
 		if (e->holds)
 			continue;
 		/* It still waits for its state: same entry if that round is still to come, else a
 		 * later one. */
-		if (e->row.participate_from < d->base_round) {
+		if (e->row.participate_from < d->base_round && !keeps_up(b, e)) {
 			e->row.participate_from = entry;
 			e->row.contribute_from = entry + 1;
 		}
+		if (waited || (e->peer->soft.gradual && e->before == NULL))
+			e->row.contribute_from = TR_ROUND_LATER;
 		bool same = e->before != NULL && donates(b, e->before->donor);
 		e->row.donor = same ? e->before->donor : next_donor(b, &turn);
 	}

@@ -41,14 +41,15 @@ static void both_silent(struct membership *m, struct group *group, const struct 
 	peer_end(m, about, PEER_LOST, false, text);
 }
 
-/* No link broke, but this view has nothing for that member (`ViewReport.stuck`): the next one begins its round again. */
-static void stuck(struct membership *m, struct group *group, const Traind__Peer__LinkLost *lost)
+/* No link broke, but this view has nothing for that member (`ViewReport.stuck`): the next one begins its round again; or it has got a state that came
+ * gradually: from the next one on it contributes. */
+static void wants_view(struct membership *m, struct group *group, const Traind__Peer__LinkLost *lost)
 {
 	if (group->soft.repair)
 		return;
 	group->soft.repair = true;
 	(void)snprintf(group->soft.repair_reason, sizeof(group->soft.repair_reason),
-	    "peer p%llu cannot go on: %.200s", (unsigned long long)lost->peer, lost->reason);
+	    "peer p%llu %.220s", (unsigned long long)lost->peer, lost->reason);
 	m->dirty = true;
 }
 
@@ -69,7 +70,7 @@ void link_lost(struct membership *m, struct node *node, const Traind__Peer__Link
 		return;
 	}
 	if (lost->lost == 0) {
-		stuck(m, group, lost);
+		wants_view(m, group, lost);
 		return;
 	}
 	bool unreachable = nothing_comes_through(lost->reason);

@@ -234,6 +234,7 @@ void peer_ready(struct membership *m, struct node *node, const Traind__Peer__Pee
 	peer->soft.signed_state = true;
 	peer->soft.started = peer->soft.ready = true;
 	peer->soft.ready_round = ready->round;
+	peer->soft.gradual = ready->gradual;
 	peer->soft.left_next = ready->left && ready->left_round < UINT64_MAX / 2
 	    ? ready->left_round + 1
 	    : 0;
@@ -415,6 +416,7 @@ static void reconcile_ours(struct membership *m, struct node *node, struct peer 
 	if (here->ready && !peer->soft.ready && here->committed_round < UINT64_MAX / 2) {
 		peer->soft.ready = true;
 		peer->soft.ready_round = here->committed_round;
+		peer->soft.gradual = here->gradual;
 	}
 	struct group *group = peer->group != 0 ? state_group(m, peer->group) : NULL;
 	if (group == NULL || group->view == NULL || state_view_peer(group, peer->id) == NULL)

@@ -1,0 +1,89 @@
+/* State that comes over several rounds (tr_state_add_gradual): what of it is here when a round is decided without the rest, and what that is worth afterwards.
+ *
+ *	asked for --pause--> nothing is written --committed--> of the round after --asked for again--> the rest comes
+ *	                         |_______ the round begins again: asked for again _____________________^
+ *
+ * Whole chunks of gradual tensors stay: the caller changes them with the round's results, as those who hold them do. What is no gradual tensor comes anew, and
+ * so do digests. A chunk that was on its way is lost.
+ */
+#include "collectives/core/bits.h"
+#include "collectives/engine/state_receive.h"
+
+static bool tensor_here(const struct state_receive *receive, unsigned tensor)
+{
+	for (uint64_t i = receive->map.first[tensor]; i < receive->map.first[tensor + 1]; i++)
+		if (!bits_get(receive->plan.have, i))
+			return false;
+	return true;
+}
+
+/* What the caller reads of it, and changes otherwise than element by element. */
+static bool rest_here(const struct member *member)
+{
+	const struct channel_host *host = member->host;
+	for (unsigned i = 0; i < host->tensor_count; i++)
+		if (!host->tensors[i].gradual && !tensor_here(member->state_receive, i))
+			return false;
+	return true;
+}
+
+static uint64_t bytes_missing(const struct state_receive *receive)
+{
+	uint64_t bytes = 0;
+	for (uint64_t i = 0; receive->plan.missing > 0 && i < receive->plan.chunks; i++)
+		if (!bits_get(receive->plan.have, i))
+			bytes += state_map_at(&receive->map, i).bytes;
+	return bytes;
+}
+
+void state_gradual_progress(const struct member *member, struct tr_state_progress *progress)
+{
+	const struct state_receive *receive = member->state_receive;
+	for (unsigned i = 0; i < member->host->tensor_count; i++)
+		progress->bytes += member->host->tensors[i].bytes;
+	if (receive == NULL) {
+		progress->missing = member->state_here ? 0 : progress->bytes;
+		return;
+	}
+	progress->missing = bytes_missing(receive);
+	uint64_t here = progress->bytes - progress->missing;
+	progress->came = here > receive->here_before ? here - receive->here_before : 0;
+	progress->may_defer = group_core_may_defer(member->core) && !receive->local &&
+	    !receive->paused && rest_here(member);
+}
+
+void state_gradual_pause(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	if (receive == NULL || receive->paused)
+		return;
+	state_receive_close(member, "the round is decided without the rest of the state");
+	state_ask_nobody(receive);
+	receive->paused = true;
+}
+
+void state_gradual_committed(struct member *member, uint64_t round)
+{
+	struct state_receive *receive = member->state_receive;
+	if (receive == NULL || !receive->paused || receive->round + 1 != round)
+		return;
+	receive->round = round;
+	receive->told = receive->alone = false;
+	for (unsigned i = member->host->tensor_count; i-- > 0;)
+		if (!member->host->tensors[i].gradual)
+			state_plan_spoilt(&receive->plan, receive->map.first[i],
+			    receive->map.first[i + 1]);
+	state_receive_hash_again(receive);
+}
+
+void state_gradual_resume(struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	if (!receive->paused)
+		return;
+	receive->paused = false;
+	receive->view = member->view;
+	struct tr_state_progress progress = { 0 };
+	state_gradual_progress(member, &progress);
+	receive->here_before = progress.bytes - progress.missing;
+}

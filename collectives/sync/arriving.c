@@ -1,0 +1,82 @@
+#include "collectives/sync/arriving.h"
+
+#include <inttypes.h>
+
+#include "collectives/kernels/codec.h"
+#include "common/error.h"
+#include "common/log.h"
+
+#define LOOK_MS       50   /* between two looks at what has come */
+#define NEARLY_LAST   0.95 /* of the steps: where nobody knows which merge is the last */
+#define LEAST_OF_ALL  64   /* a round brings at least such a part of the state */
+
+static void has_come(struct tr_sync *s)
+{
+	if (s->deferred > 0)
+		log_info("sync",
+		    "peer %" PRIu64 ": its state is here; %u rounds were merged meanwhile",
+		    tr_peer_id(s->group), s->deferred);
+	s->deferred = 0;
+	s->round.receive_state = s->defers = false;
+}
+
+tr_status arriving_head(struct tr_sync *s, struct tr_error *error)
+{
+	struct tr_state_progress progress = { 0 };
+	tr_status status = TR_ETIMEDOUT;
+
+	while (status == TR_ETIMEDOUT && !progress.may_defer)
+		status = tr_state_receive_for(s->group, LOOK_MS, &progress, error);
+	if (status == TR_OK)
+		has_come(s);
+	return status == TR_ETIMEDOUT ? TR_OK : status;
+}
+
+/* Who goes on without its state has to get it in a later round. */
+static bool is_last(const struct tr_sync *s)
+{
+	struct sync_slot slot;
+
+	if (!pace_decides(&s->options))
+		return !sync_schedule_slot(&s->schedule, s->round.round + 1, &slot);
+	return s->options.steps > 0 &&
+	    (double)s->counters->agreed.step >= NEARLY_LAST * (double)s->options.steps;
+}
+
+static uint64_t enough(const struct tr_sync *s, const struct tr_state_progress *progress)
+{
+	size_t count = sync_fragment_count(s, s->slot.fragment);
+	uint64_t result = s->options.codec == TR_CODEC_NONE
+	    ? count * sizeof(float)
+	    : codec_bytes(s->options.codec, count);
+	uint64_t least = progress->bytes / LEAST_OF_ALL;
+
+	return result > least ? result : least;
+}
+
+tr_status arriving_rest(struct tr_sync *s, struct tr_error *error)
+{
+	struct tr_state_progress progress;
+	uint32_t wait_ms = 0;
+
+	for (;; wait_ms = LOOK_MS) {
+		tr_status status = tr_state_receive_for(s->group, wait_ms, &progress, error);
+		if (status == TR_OK)
+			has_come(s);
+		if (status != TR_ETIMEDOUT)
+			return status;
+		if (progress.may_defer && !is_last(s) && !s->options.lr_search &&
+		    progress.came >= enough(s, &progress))
+			break;
+	}
+	s->defers = true;
+	return TR_OK;
+}
+
+tr_status arriving_too_late(const struct tr_sync *s, struct tr_error *error)
+{
+	return tr_error_set(error, TR_EUNAVAILABLE,
+	    "sync: training ended in round %" PRIu64
+	    " before all of the state was here: there is nothing left to take part in",
+	    s->merging);
+}

@@ -1,0 +1,270 @@
+/* A joiner whose state comes while rounds are decided (tr_state_add_gradual): through a port that takes 4 ms for each piece of it. Each round adds what it
+ * reduced to every byte, so a byte that missed a round, or had one twice, is wrong.
+ */
+#include "tests/unit/engine_fixture.h"
+#include "tests/unit/frame_proxy.h"
+
+#define WEIGHTS ((size_t)12 << 20)
+#define SLOW_US 4000
+
+struct account {
+	uint64_t rounds, total; /* what every byte had added */
+};
+
+struct learner {
+	struct fx_host *host;
+	pthread_t thread;
+	bool eager; /* eager: lets each round be decided as soon as it may, whatever has come */
+	struct account *account;
+	uint8_t *weights;
+	double *value;
+	/* under the lock */
+	tr_status status;
+	unsigned done, deferred, contributed;
+	bool whole;
+	struct tr_error error;
+};
+
+static void learner_attach(struct learner *l, struct fx_host *host, bool filled, bool gradual)
+{
+	struct tr_error error = { 0 };
+	*l = (struct learner){ .host = host };
+	fx_attach(host);
+	l->account = tr_alloc(host->group, sizeof(*l->account));
+	l->weights = tr_alloc(host->group, WEIGHTS);
+	l->value = tr_alloc(host->group, sizeof(double));
+	assert_true(l->account && l->weights && l->value);
+	for (size_t k = 0; filled && k < WEIGHTS; k++)
+		l->weights[k] = (uint8_t)(k * 31);
+	*l->account = (struct account){ 0 };
+	assert_int_equal(tr_state_add(host->group, "account", l->account, sizeof(*l->account),
+	                     &error),
+	    TR_OK);
+	assert_int_equal((gradual ? tr_state_add_gradual : tr_state_add)(host->group, "weights",
+	                     l->weights, WEIGHTS, &error),
+	    TR_OK);
+	if (tr_state_ready(host->group, 0, &error) != TR_OK)
+		fail_msg("%s", error.text);
+}
+
+static void apply(struct learner *l)
+{
+	l->account->rounds++;
+	l->account->total += (uint64_t)*l->value;
+	for (size_t k = 0; k < WEIGHTS; k++)
+		l->weights[k] = (uint8_t)(l->weights[k] + (uint64_t)*l->value);
+}
+
+static void check_weights(const struct learner *l)
+{
+	for (size_t k = 0; k < WEIGHTS; k++)
+		if (l->weights[k] != (uint8_t)(k * 31 + l->account->total))
+			fail_msg("byte %zu is wrong after %lu rounds", k,
+			    (unsigned long)l->account->rounds);
+}
+
+/* Whether the round is to be decided without the rest of its state. */
+static tr_status wait_state(struct learner *l, bool *defers, struct tr_error *error)
+{
+	struct tr_state_progress progress = { 0 };
+	tr_status st;
+	do {
+		st = tr_state_receive_for(l->host->group, 1, &progress, error);
+		*defers = st == TR_ETIMEDOUT && progress.may_defer &&
+		    (l->eager || progress.came >= (size_t)1 << 20);
+	} while (st == TR_ETIMEDOUT && !*defers);
+	if (st == TR_OK && (!progress.whole || progress.missing != 0 ||
+	                       progress.bytes != WEIGHTS + sizeof(struct account)))
+		return tr_error_set(error, TR_EINTERNAL, "not all of the state is here");
+	return st == TR_ETIMEDOUT ? TR_OK : st;
+}
+
+static tr_status learner_round(struct learner *l, struct tr_round *round, bool *defers,
+    struct tr_error *error)
+{
+	struct tr_commit commit = { 0 };
+	*defers = false;
+	tr_status st = tr_round_begin(l->host->group, round, error);
+	if (st != TR_OK)
+		return st;
+	*l->value = 1;
+	st = tr_allreduce(l->host->group, 7, l->value, 1, TR_F64, TR_SUM,
+	    round->index < round->contributors ? TR_CONTRIBUTE : 0, error);
+	if (st == TR_OK)
+		st = tr_wait(l->host->group, 7, error);
+	if (st == TR_OK && round->receive_state)
+		st = wait_state(l, defers, error);
+	commit.flags = *defers ? TR_DEFER_STATE : 0;
+	struct tr_round committed;
+	return st == TR_OK ? tr_round_commit(l->host->group, &commit, &committed, error) : st;
+}
+
+static void *learner_run(void *arg)
+{
+	struct learner *l = arg;
+	struct fx *fx = l->host->fx;
+	for (;;) {
+		struct tr_error error = { 0 };
+		struct tr_round round = { 0 };
+		bool defers = false;
+		tr_status st = learner_round(l, &round, &defers, &error);
+		if (st == TR_OK)
+			apply(l);
+		pthread_mutex_lock(&fx->lock);
+		l->status = st;
+		l->error = error;
+		l->done += st == TR_OK;
+		l->deferred += st == TR_OK && defers;
+		l->whole = l->whole || (st == TR_OK && round.receive_state && !defers);
+		l->contributed += st == TR_OK && round.index < round.contributors;
+		pthread_cond_broadcast(&fx->changed);
+		pthread_mutex_unlock(&fx->lock);
+		if (st != TR_OK && st != TR_ERESTART)
+			return NULL;
+	}
+}
+
+struct lesson {
+	struct fx *fx;
+	struct frame_proxy proxy;
+	struct learner learners[3];
+};
+
+static void start(struct learner *l)
+{
+	assert_int_equal(pthread_create(&l->thread, NULL, learner_run, l), 0);
+}
+
+/* Two learn, and a third one has come into their view. */
+static struct lesson *begin(struct fp_harm harm, bool gradual, bool eager,
+    enum _Traind__Peer__Policy policy)
+{
+	struct lesson *s = calloc(1, sizeof(*s));
+	const bool all[FX_HOSTS_MAX] = { true, true, true };
+	assert_non_null(s);
+	s->fx = fx_start(3, policy, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	for (unsigned i = 0; i < 2; i++)
+		learner_attach(&s->learners[i], &s->fx->hosts[i], true, gradual);
+	for (unsigned i = 0; i < 2; i++)
+		start(&s->learners[i]);
+	fx_found(s->fx, 2);
+	FX_WAIT(s->fx, s->learners[0].done >= 1 && s->learners[1].done >= 1);
+	fp_start(&s->proxy, &s->fx->hosts[2], harm);
+	learner_attach(&s->learners[2], &s->fx->hosts[2], false, gradual);
+	s->learners[2].eager = eager;
+	start(&s->learners[2]);
+	FX_WAIT(s->fx, s->fx->hosts[2].ready);
+	fx_change_view(s->fx, all);
+	return s;
+}
+
+/* Whatever happened, everybody's bytes are those of the rounds that it has had. */
+static void end(struct lesson *s)
+{
+	fp_stop(&s->proxy);
+	for (unsigned i = 0; i < 3; i++)
+		fx_host_stop(&s->fx->hosts[i]);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(s->learners[i].thread, NULL), 0);
+		check_weights(&s->learners[i]);
+	}
+	fx_stop(s->fx);
+	free(s);
+}
+
+/* All of it is there: the next view counts it, and what it has are the others' bytes. */
+static void joins_in(struct lesson *s, const bool *members)
+{
+	struct learner *l = &s->learners[2];
+	FX_WAIT(s->fx, s->fx->hosts[2].link_lost > 0 || l->status != TR_OK);
+	FX_IS(s->fx, l->status == TR_OK);
+	FX_IS(s->fx, strstr(s->fx->hosts[2].link_lost_reason, "has the state now") != NULL);
+	FX_IS(s->fx, l->contributed == 0);
+	fx_change_view(s->fx, members);
+	FX_WAIT(s->fx, l->contributed >= 3 || (l->status != TR_OK && l->status != TR_ERESTART));
+	FX_IS(s->fx, l->contributed >= 3);
+}
+
+static void rounds_go_on_while_a_state_comes(void **state)
+{
+	(void)state;
+	const bool all[FX_HOSTS_MAX] = { true, true, true };
+	const enum _Traind__Peer__Policy policies[] = { TRAIND__PEER__POLICY__POLICY_REPLAY,
+		TRAIND__PEER__POLICY__POLICY_UNIFORM };
+	for (unsigned i = 0; i < 4; i++) {
+		struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US }, true, i % 2 == 1,
+		    policies[i / 2]);
+		joins_in(s, all);
+		FX_IS(s->fx, s->learners[2].deferred > 0);
+		end(s);
+	}
+}
+
+/* What is here stays and goes on with the rounds; the rest comes of another one. */
+static void the_donor_dies_while_a_state_comes(void **state)
+{
+	(void)state;
+	const bool left[FX_HOSTS_MAX] = { false, true, true };
+	struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US }, true, false,
+	    TRAIND__PEER__POLICY__POLICY_REPLAY);
+	FX_WAIT(s->fx, s->learners[2].deferred >= 2);
+	unsigned link_lost = s->fx->hosts[2].link_lost;
+	fx_host_stop(&s->fx->hosts[0]);
+	FX_WAIT(s->fx, s->fx->hosts[2].link_lost > link_lost);
+	fx_change_view(s->fx, left);
+	FX_WAIT(s->fx, strstr(s->fx->hosts[2].link_lost_reason, "has the state now") != NULL);
+	FX_IS(s->fx, s->proxy.harm.states < 2 * (WEIGHTS >> 18));
+	joins_in(s, left);
+	end(s);
+}
+
+/* A view between the same members: nothing that came is lost, and no round is missed. */
+static void a_view_changes_while_a_state_comes(void **state)
+{
+	(void)state;
+	const bool all[FX_HOSTS_MAX] = { true, true, true };
+	struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US }, true, false,
+	    TRAIND__PEER__POLICY__POLICY_REPLAY);
+	for (unsigned i = 1; i <= 4; i++) {
+		FX_WAIT(s->fx, s->learners[2].deferred >= i || s->learners[2].whole);
+		if (!s->learners[2].whole)
+			fx_change_view(s->fx, all);
+	}
+	joins_in(s, all);
+	end(s);
+}
+
+/* A damaged piece had rounds added to it meanwhile: it is found in the end, and its tensor comes again. */
+static void damage_that_came_early_is_found(void **state)
+{
+	(void)state;
+	const bool all[FX_HOSTS_MAX] = { true, true, true };
+	struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US, .corrupt = 2 }, true, false,
+	    TRAIND__PEER__POLICY__POLICY_REPLAY);
+	joins_in(s, all);
+	FX_IS(s->fx, s->proxy.harm.states > WEIGHTS >> 18);
+	end(s);
+}
+
+/* Where the group's state is not of that kind the commit waits for it, whatever it says. */
+static void who_may_not_defer_waits(void **state)
+{
+	(void)state;
+	struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US }, false, true,
+	    TRAIND__PEER__POLICY__POLICY_REPLAY);
+	FX_WAIT(s->fx, s->learners[2].contributed >= 3);
+	FX_IS(s->fx, s->learners[2].deferred == 0);
+	end(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rounds_go_on_while_a_state_comes),
+		cmocka_unit_test(the_donor_dies_while_a_state_comes),
+		cmocka_unit_test(a_view_changes_while_a_state_comes),
+		cmocka_unit_test(damage_that_came_early_is_found),
+		cmocka_unit_test(who_may_not_defer_waits),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
