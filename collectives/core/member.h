@@ -428,7 +428,8 @@ void handover_ask_again(struct group_core *core);
 uint64_t handover_deadline_us(const struct group_core *core);
 void handover_begun(struct group_core *core); /* the caller has applied the round before */
 bool handover_may_defer(const struct group_core *core);
-bool handover_awaited(const struct group_core *core); /* the round is not decided without the state */
+bool handover_awaited(
+    const struct group_core *core); /* the round is not decided without the state */
 void handover_decided(
     struct group_core *core); /* a round is: no transfer of the state before it runs any more */
 

@@ -30,14 +30,14 @@
 #define CHANNEL_VERSION 10u
 
 enum channel_call {
-	CHANNEL_SUBMIT = 1,    /* an op; no answer: its errors come with the commit's */
-	CHANNEL_READY,         /* .round */
-	CHANNEL_BEGIN,         /* answer: .round, its contributors in .peers */
-	CHANNEL_WAIT,          /* .tag, .count: 0, or how many ms it waits at most, and 1 */
+	CHANNEL_SUBMIT = 1, /* an op; no answer: its errors come with the commit's */
+	CHANNEL_READY,      /* .round */
+	CHANNEL_BEGIN,      /* answer: .round, its contributors in .peers */
+	CHANNEL_WAIT,       /* .tag, .count: 0, or how many ms it waits at most, and 1 */
 	CHANNEL_RECEIVE_STATE, /* joiner; .count as of WAIT. Answer: with a limit .state, as it is then */
 	CHANNEL_COMMIT,        /* .commit, .count as of WAIT; answer: .round */
-	CHANNEL_CONTRIBUTORS,  /* .tag, .offset = element; answer: peers in .peers */
-	CHANNEL_RELEASE,       /* .tag; as SUBMIT, but it can wait until something else is said */
+	CHANNEL_CONTRIBUTORS, /* .tag, .offset = element; answer: peers in .peers */
+	CHANNEL_RELEASE,      /* .tag; as SUBMIT, but it can wait until something else is said */
 };
 
 struct channel_submission {
@@ -77,8 +77,9 @@ struct channel_answer {
 	uint64_t id;
 	uint64_t abandons; /* BEGIN: channel_control.abandons from which this round counts */
 	int32_t status;
-	uint32_t count; /* BEGIN, CONTRIBUTORS: how many peers there are; RECEIVE_STATE: words of .state */
-	uint64_t run;   /* CONTRIBUTORS: elements of a segment of the op; 0: no such op */
+	uint32_t
+	    count; /* BEGIN, CONTRIBUTORS: how many peers there are; RECEIVE_STATE: words of .state */
+	uint64_t run; /* CONTRIBUTORS: elements of a segment of the op; 0: no such op */
 	struct tr_round round;
 	/* What is not said is not copied (channel_answer_bytes). */
 	union {

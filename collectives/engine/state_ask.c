@@ -190,8 +190,8 @@ static void note_silence(struct member *member)
 void state_ask_others(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
-	if (member->over || receive == NULL || receive->local || receive->alone || receive->paused ||
-	    (receive->plan.missing == 0 && receive->told))
+	if (member->over || receive == NULL || receive->local || receive->alone ||
+	    receive->paused || (receive->plan.missing == 0 && receive->told))
 		return;
 	struct state_plan *plan = &receive->plan;
 	bool held = member_hold_posts(member);

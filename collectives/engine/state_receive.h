@@ -26,11 +26,11 @@ struct state_receive {
 	struct state_map map;
 	struct state_plan plan;
 	struct carrier carriers[TR_STATE_DONORS_MAX];
-	bool alone;  /* something was spoilt: by the donor only */
-	bool local;  /* from what a worker before left */
-	bool copied; /* local: all of that is here */
-	bool told;   /* `theirs`: the digests that it has to have are */
-	bool paused; /* the caller may change what is here: nobody sends */
+	bool alone;           /* something was spoilt: by the donor only */
+	bool local;           /* from what a worker before left */
+	bool copied;          /* local: all of that is here */
+	bool told;            /* `theirs`: the digests that it has to have are */
+	bool paused;          /* the caller may change what is here: nobody sends */
 	uint64_t here_before; /* bytes that were here when it was asked for in this round */
 	XXH128_hash_t *ours, *theirs;
 	unsigned hashed; /* tensors; of the next one `hashed_bytes` */

@@ -6,9 +6,9 @@
 #include "common/error.h"
 #include "common/log.h"
 
-#define LOOK_MS       50   /* between two looks at what has come */
-#define NEARLY_LAST   0.95 /* of the steps: where nobody knows which merge is the last */
-#define LEAST_OF_ALL  64   /* a round brings at least such a part of the state */
+#define LOOK_MS      50   /* between two looks at what has come */
+#define NEARLY_LAST  0.95 /* of the steps: where nobody knows which merge is the last */
+#define LEAST_OF_ALL 64   /* a round brings at least such a part of the state */
 
 static void has_come(struct tr_sync *s)
 {
@@ -46,9 +46,8 @@ static bool is_last(const struct tr_sync *s)
 static uint64_t enough(const struct tr_sync *s, const struct tr_state_progress *progress)
 {
 	size_t count = sync_fragment_count(s, s->slot.fragment);
-	uint64_t result = s->options.codec == TR_CODEC_NONE
-	    ? count * sizeof(float)
-	    : codec_bytes(s->options.codec, count);
+	uint64_t result = s->options.codec == TR_CODEC_NONE ? count * sizeof(float)
+	                                                    : codec_bytes(s->options.codec, count);
 	uint64_t least = progress->bytes / LEAST_OF_ALL;
 
 	return result > least ? result : least;

@@ -32,9 +32,9 @@ static tr_status settle(struct tr_sync *s, bool patient, struct tr_error *error)
 		return status;
 	s->close = (struct tr_commit){ .samples = (uint64_t)llround(s->result.totals->samples) };
 	s->close.flags = s->defers ? TR_DEFER_STATE : 0;
-	s->close.salt = s->defers     ? parity_salt_agreed(&s->parity)
-	    : compared_before ? parity_salt_compared(&s->parity)
-	                      : parity_salt(&s->parity);
+	s->close.salt = s->defers ? parity_salt_agreed(&s->parity)
+	    : compared_before     ? parity_salt_compared(&s->parity)
+	                          : parity_salt(&s->parity);
 	s->settled = true;
 	return TR_OK;
 }

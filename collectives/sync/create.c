@@ -122,8 +122,7 @@ static tr_status declare(struct tr_sync *s, struct tr_error *error)
 	if (status == TR_OK)
 		status = tr_state_add_gradual(s->group, "outer parameters", s->outer, bytes, error);
 	if (status == TR_OK && s->momentum)
-		status = tr_state_add_gradual(s->group, "outer momentum", s->momentum, bytes,
-		    error);
+		status = tr_state_add_gradual(s->group, "outer momentum", s->momentum, bytes, error);
 	return status;
 }
 

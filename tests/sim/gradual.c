@@ -25,7 +25,8 @@ static bool gradual_sends(const struct sim *sim, unsigned number)
 	const struct sim_node *donor = &sim->nodes[node->asked_donor];
 
 	return node->asked && donor->alive && donor->transferring[number] &&
-	    !donor->transfers_digests[number] && donor->transfer_round[number] == node->asked_round &&
+	    !donor->transfers_digests[number] &&
+	    donor->transfer_round[number] == node->asked_round &&
 	    !sim->links[node->asked_donor][number].dead;
 }
 
@@ -64,7 +65,9 @@ void gradual_committed(struct sim *sim, unsigned number, uint64_t round, struct 
 	for (unsigned i = 0; i < SIM_GRADUAL_PARTS; i++) {
 		if (!gradual->here[i])
 			continue;
-		gradual->chain[i] = tr_digest_fold((struct tr_digest){ gradual->chain[i], 0 }, digest).low;
+		gradual->chain[i] = tr_digest_fold((struct tr_digest){ gradual->chain[i], 0 },
+		    digest)
+		                        .low;
 		if (truth->known && truth->chain != gradual->chain[i])
 			sim_violation(sim,
 			    "I7: n%u has another history up to round %lu in part %u of its state",
@@ -79,7 +82,8 @@ void gradual_whole(struct sim *sim, unsigned number, uint64_t round, uint64_t ch
 	for (unsigned i = 0; i < SIM_GRADUAL_PARTS && gradual->round == round; i++)
 		if (gradual->here[i] && gradual->chain[i] != chain)
 			sim_violation(sim,
-			    "I7: part %u of n%u's state, that came earlier, is not that after round %lu",
+			    "I7: part %u of n%u's state, that came earlier, is not that after "
+			    "round %lu",
 			    i, number, (unsigned long)round);
 	*gradual = (struct sim_gradual){ 0 };
 }

@@ -15,8 +15,8 @@ struct options {
 };
 
 struct totals {
-	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, deferrals, released, shown,
-	    gathered, events;
+	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, deferrals, released,
+	    shown, gathered, events;
 };
 
 static int usage(const char *program)
@@ -100,13 +100,14 @@ int main(int count, char **words)
 		run(seed, &options, &totals, NULL);
 	if (options.pairs)
 		cover_print();
-	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu deferrals=%lu released=%lu "
+	printf("events=%lu rounds=%lu views=%lu restarts=%lu joins=%lu lefts=%lu deferrals=%lu "
+	       "released=%lu "
 	       "shown=%lu gathered=%lu\n",
 	    (unsigned long)totals.events, (unsigned long)totals.rounds, (unsigned long)totals.views,
 	    (unsigned long)totals.restarts, (unsigned long)totals.joins,
 	    (unsigned long)totals.lefts, (unsigned long)totals.deferrals,
-	    (unsigned long)totals.released,
-	    (unsigned long)totals.shown, (unsigned long)totals.gathered);
+	    (unsigned long)totals.released, (unsigned long)totals.shown,
+	    (unsigned long)totals.gathered);
 	printf("seeds=%lu violations=%lu\n", (unsigned long)totals.seeds,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

@@ -215,8 +215,8 @@ struct sim_worker {
 	bool altered;            /* it submits something else than the others */
 	uint32_t waited;         /* WORKER_WAITS: tag */
 	uint64_t samples; /* to be said at commit: taken from a result, where workers wait for one */
-	uint64_t applied, chain; /* newest round in its state; a hash of all results in order */
-	bool holds;              /* has a state at all */
+	uint64_t applied, chain;    /* newest round in its state; a hash of all results in order */
+	bool holds;                 /* has a state at all */
 	struct sim_gradual gradual; /* until then */
 	uint64_t stamp;
 };
@@ -275,9 +275,11 @@ void release_check(struct sim *sim, unsigned node, const struct sim_op *op); /* 
 
 /* ---- gradual.c ---- */
 void gradual_asked(struct sim *sim, unsigned node, uint64_t round);
-bool gradual_defers(struct sim *sim, unsigned node); /* it commits without its state; false: it looks again, or waits for it */
+bool gradual_defers(struct sim *sim,
+    unsigned node); /* it commits without its state; false: it looks again, or waits for it */
 void gradual_committed(struct sim *sim, unsigned node, uint64_t round, struct tr_digest digest);
-void gradual_whole(struct sim *sim, unsigned node, uint64_t round, uint64_t chain); /* it has all of it */
+void gradual_whole(struct sim *sim, unsigned node, uint64_t round,
+    uint64_t chain); /* it has all of it */
 
 /* ---- node.c ---- */
 struct sim_left {
@@ -337,7 +339,8 @@ void node_connect(struct sim *sim, unsigned node);
 void node_conn_lost(struct sim *sim, unsigned node);
 void node_heartbeat(struct sim *sim, unsigned node);
 void node_view_changed(struct sim *sim, unsigned node, const Traind__Peer__View *view);
-void node_stops_state(struct sim *sim, unsigned node); /* who sends it one finds its connection closed */
+void node_stops_state(struct sim *sim,
+    unsigned node); /* who sends it one finds its connection closed */
 void node_link_seen(struct sim *sim, unsigned node, unsigned other);
 void node_transfer_told(struct sim *sim, unsigned node, unsigned to, uint64_t round);
 void node_transfer_done(struct sim *sim, unsigned node, unsigned to);
@@ -533,8 +536,8 @@ struct sim {
 	uint64_t shown, gathered, board_looks;
 	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
-	bool fulls;    /* memberd's disk is full now and then, until the faults are over */
-	bool gradual;  /* joiners' states come gradually, over rounds to which they do not contribute */
+	bool fulls; /* memberd's disk is full now and then, until the faults are over */
+	bool gradual; /* joiners' states come gradually, over rounds to which they do not contribute */
 	uint64_t awaits, deferrals;
 	bool declares; /* some joiners say that they have a state, of some round or other */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */

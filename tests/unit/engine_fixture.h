@@ -57,7 +57,8 @@ static Traind__Peer__View *fx_view(const struct fx *fx, const bool *members, uin
 			peer->donor = before->donor;
 			if (before->donor != 0 && !members[before->donor - FX_PEER(0)])
 				peer->donor = view->peers[0]->peer;
-			bool whole = fx->hosts[i].report != NULL && !fx->hosts[i].report->without_state;
+			bool whole = fx->hosts[i].report != NULL &&
+			    !fx->hosts[i].report->without_state;
 			if (before->contribute_from == TR_ROUND_LATER && whole) {
 				peer->contribute_from = base_round + 1;
 				peer->donor = 0;

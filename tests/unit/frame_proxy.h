@@ -14,7 +14,9 @@
 #include "proto/segment.h"
 #include "tests/unit/engine_fixture.h"
 
+#ifndef FP_CONNECTIONS_MAX
 #define FP_CONNECTIONS_MAX 64
+#endif
 
 /* Under the fixture's lock. */
 struct fp_harm {

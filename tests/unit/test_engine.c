@@ -360,7 +360,7 @@ static void room_for_later_fields_is_zero(void **state)
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 	const uint64_t zero[4] = { 0 };
 	struct tr_error error = { 0 };
-	struct tr_commit commit = { .reserved = { 0, 0, 0, 1 } };
+	struct tr_commit commit = { .reserved = { 0, 0, 1 } };
 	struct tr_report report = { .step = 1, .reserved = { 1 } };
 	struct tr_round round;
 	struct tr_assignment assignment;
@@ -374,7 +374,7 @@ static void room_for_later_fields_is_zero(void **state)
 	assert_int_equal(tr_round_commit(group, &commit, &round, &error), TR_EINVAL);
 	assert_non_null(strstr(error.text, "too old"));
 	assert_int_equal(tr_report(group, &report), TR_EINVAL);
-	commit.reserved[3] = report.reserved[0] = 0;
+	commit.reserved[2] = report.reserved[0] = 0;
 	assert_int_equal(tr_report(group, &report), TR_OK);
 	memset(&round, 0x5a, sizeof(round));
 	assert_int_equal(tr_round_commit(group, &commit, &round, &error), TR_OK);

@@ -58,7 +58,7 @@ struct peer {
 		uint64_t missing_ms; /* its node came back without it: until then its exit may be
 		                        reported; 0: no */
 		bool started, ready, signed_state;
-		bool gradual; /* what it needs of the state may come while rounds are decided */
+		bool gradual;  /* what it needs of the state may come while rounds are decided */
 		bool stopping; /* told to stop, and its end was not reported yet */
 		uint32_t pid;
 		uint64_t ready_round, view;
