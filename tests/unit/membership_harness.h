@@ -123,6 +123,9 @@ static inline void trace_install(struct world *w, const Traind__Peer__ViewInstal
 			trace(w, "(from %llu, counts %llu, donor p%llu)",
 			    (unsigned long long)p->participate_from,
 			    (unsigned long long)p->contribute_from, (unsigned long long)p->donor);
+		else if (p->participate_from != p->contribute_from &&
+		    p->contribute_from > resume->base_round)
+			trace(w, "(counts %llu)", (unsigned long long)p->contribute_from);
 	}
 	trace(w, "] round %llu %s attempt %llu of ", (unsigned long long)resume->base_round,
 	    resume->finish ? "finish" : "start", (unsigned long long)resume->base_attempt);
@@ -407,6 +410,15 @@ static inline void ready(struct world *w, uint64_t conn, uint64_t group, uint64_
 	body.group = group;
 	body.peer = peer;
 	body.round = round;
+	body.state_signature = (char *)(uintptr_t) "w:4096";
+	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
+}
+
+/* Its state may come gradually. */
+static inline void ready_gradually(struct world *w, uint64_t conn, uint64_t group, uint64_t peer)
+{
+	Traind__Peer__PeerReady body = TRAIND__PEER__PEER_READY__INIT;
+	body.group = group, body.peer = peer, body.gradual = true;
 	body.state_signature = (char *)(uintptr_t) "w:4096";
 	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
 }
