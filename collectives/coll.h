@@ -184,9 +184,10 @@ TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, siz
     struct tr_error *error);
 
 /* The same for memory that comes to a joiner gradually, where links are slow and rounds short: rounds go on meanwhile, in which it takes part and to
- * which it does not contribute. For that each committed round may change such memory element by element only, from what the element was and what the
- * round reduced (parameters and momentum of an outer step, say): what is here the joiner changes as all others do, and may change what is not here yet
- * as well, since that comes later, whole. In each round it waits for its ops, and then looks:
+ * which it does not contribute. For that each committed round may change such memory piece by piece only, from what the piece was and what the
+ * round reduced: what is here the joiner changes as all others do, and may change what is not here yet
+ * as well, since that comes later, whole. What depends on each other (a parameter and its momentum) is of one `unit`: its pieces are declared one after the other with the same
+ * number, and count as here only together; so units are to be small, some hundred KiB. In each round it waits for its ops, and then looks:
  *
  *	struct tr_commit commit = { .salt = salt };
  *	struct tr_state_progress progress;
@@ -199,7 +200,7 @@ TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, siz
  * What tr_state_add declared comes anew in each of these rounds, first, so declare that first and keep it small. Once all is here and its digests agree the
  * peer contributes from the next view on. Its digests are compared only then. */
 TR_API tr_status tr_state_add_gradual(tr_group *group, const char *name, void *data, size_t bytes,
-    struct tr_error *error);
+    uint32_t unit, struct tr_error *error);
 
 /* State is declared; `round` is the newest round whose effect it already holds (0: fresh; N: from a
  * checkpoint). Required before the first tr_round_begin; a group without state calls it too. It counts among the founders of a group, of

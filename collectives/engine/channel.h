@@ -166,7 +166,7 @@ struct channel_message {
 struct channel_state {
 	uint64_t offset, bytes;
 	uint32_t arena, name_bytes;
-	uint32_t gradual, unused; /* tr_state_add_gradual */
+	uint32_t gradual, unused; /* 1 + its unit (tr_state_add_gradual); 0: it is not */
 };
 
 uint64_t channel_now_us(void); /* since some moment that both ends share */

@@ -175,8 +175,8 @@ static tr_status take_state(struct channel_host *host, const uint8_t *payload, s
 	tensor->name[state.name_bytes] = '\0';
 	tensor->data = data;
 	tensor->bytes = state.bytes;
-	tensor->gradual = state.gradual != 0;
-	host->gradual = host->gradual || tensor->gradual;
+	tensor->gradual = state.gradual;
+	host->gradual = host->gradual || tensor->gradual != 0;
 	return TR_OK;
 }
 

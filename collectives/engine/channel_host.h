@@ -28,7 +28,7 @@ struct channel_host {
 		char name[TR_STATE_NAME_MAX];
 		uint8_t *data;
 		uint64_t bytes;
-		bool gradual;
+		uint32_t gradual; /* 1 + its unit; 0: it is not */
 	} * tensors;
 	unsigned tensor_count;
 	bool gradual;  /* some state may come gradually */

@@ -530,7 +530,7 @@ tr_status channel_worker_ask(struct channel_worker *worker, const struct channel
 /* ---- the socket ---- */
 
 tr_status channel_worker_state(struct channel_worker *worker, const char *name, uint32_t arena,
-    uint64_t offset, uint64_t bytes, bool gradual, struct tr_error *error)
+    uint64_t offset, uint64_t bytes, uint32_t gradual, struct tr_error *error)
 {
 	struct channel_state state = { .offset = offset,
 		.bytes = bytes,

@@ -45,7 +45,7 @@ tr_status channel_worker_call(struct channel_worker *worker, struct channel_subm
     struct channel_answer *answer, struct tr_error *error);
 
 tr_status channel_worker_state(struct channel_worker *worker, const char *name, uint32_t arena,
-    uint64_t offset, uint64_t bytes, bool gradual, struct tr_error *error);
+    uint64_t offset, uint64_t bytes, uint32_t gradual, struct tr_error *error);
 tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
     struct tr_error *error);
 

@@ -37,7 +37,7 @@ static tr_status check_apart(const struct tr_group *group, const char *name, con
 	return TR_OK;
 }
 
-static tr_status add(tr_group *group, const char *name, void *data, size_t bytes, bool gradual,
+static tr_status add(tr_group *group, const char *name, void *data, size_t bytes, uint32_t gradual,
     struct tr_error *error)
 {
 	uint32_t arena;
@@ -74,13 +74,16 @@ static tr_status add(tr_group *group, const char *name, void *data, size_t bytes
 tr_status tr_state_add(tr_group *group, const char *name, void *data, size_t bytes,
     struct tr_error *error)
 {
-	return add(group, name, data, bytes, false, error);
+	return add(group, name, data, bytes, 0, error);
 }
 
 tr_status tr_state_add_gradual(tr_group *group, const char *name, void *data, size_t bytes,
-    struct tr_error *error)
+    uint32_t unit, struct tr_error *error)
 {
-	return add(group, name, data, bytes, true, error);
+	if (unit == UINT32_MAX)
+		return tr_error_set(error, TR_EINVAL, "state \"%s\": unit: allowed: below 2^32 - 1",
+		    name != NULL ? name : "");
+	return add(group, name, data, bytes, unit + 1, error);
 }
 
 static int by_base(const void *a, const void *b)

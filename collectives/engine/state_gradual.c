@@ -3,8 +3,8 @@
  *	asked for --pause--> nothing is written --committed--> of the round after --asked for again--> the rest comes
  *	                         |_______ the round begins again: asked for again _____________________^
  *
- * Whole chunks of gradual tensors stay: the caller changes them with the round's results, as those who hold them do. What is no gradual tensor comes anew, and
- * so do digests. A chunk that was on its way is lost.
+ * Whole units of gradual tensors stay: the caller changes them with the round's results, as those who hold them do. What is no gradual tensor comes anew, and
+ * so do digests. A unit of which something was on its way is lost.
  */
 #include "collectives/core/bits.h"
 #include "collectives/engine/state_receive.h"
@@ -22,7 +22,7 @@ static bool rest_here(const struct member *member)
 {
 	const struct channel_host *host = member->host;
 	for (unsigned i = 0; i < host->tensor_count; i++)
-		if (!host->tensors[i].gradual && !tensor_here(member->state_receive, i))
+		if (host->tensors[i].gradual == 0 && !tensor_here(member->state_receive, i))
 			return false;
 	return true;
 }
@@ -52,6 +52,24 @@ void state_gradual_progress(const struct member *member, struct tr_state_progres
 	    !receive->paused && rest_here(member);
 }
 
+/* A unit that is not whole is nothing: what is here of it would be changed by what is not. */
+static void drop_parts(const struct member *member)
+{
+	struct state_receive *receive = member->state_receive;
+	const struct channel_host *host = member->host;
+	unsigned end;
+	for (unsigned first = 0; first < host->tensor_count; first = end) {
+		bool here = true;
+		for (end = first; end < host->tensor_count &&
+		     host->tensors[end].gradual == host->tensors[first].gradual;
+		     end++)
+			here = here && tensor_here(receive, end);
+		if (!here && host->tensors[first].gradual != 0)
+			state_plan_spoilt(&receive->plan, receive->map.first[first],
+			    receive->map.first[end]);
+	}
+}
+
 void state_gradual_pause(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
@@ -59,6 +77,7 @@ void state_gradual_pause(struct member *member)
 		return;
 	state_receive_close(member, "the round is decided without the rest of the state");
 	state_ask_nobody(receive);
+	drop_parts(member);
 	receive->paused = true;
 }
 
@@ -70,7 +89,7 @@ void state_gradual_committed(struct member *member, uint64_t round)
 	receive->round = round;
 	receive->told = receive->alone = false;
 	for (unsigned i = member->host->tensor_count; i-- > 0;)
-		if (!member->host->tensors[i].gradual)
+		if (member->host->tensors[i].gradual == 0)
 			state_plan_spoilt(&receive->plan, receive->map.first[i],
 			    receive->map.first[i + 1]);
 	state_receive_hash_again(receive);

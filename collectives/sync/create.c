@@ -1,5 +1,6 @@
 /* What tr_sync holds: fragments of whole layers, layer l in fragment l mod P, and memory for them. */
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,9 +109,29 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	return s->options.batch > 0 ? allocate_leases(s, error) : TR_OK;
 }
 
+/* Parameters and their momentum: one is changed by the other. */
+#define BLOCK_LEAST ((size_t)TR_STATE_CHUNK_BYTES / sizeof(float))
+#define BLOCKS_MOST (TR_STATE_TENSORS_MAX / 2 - 32)
+
+static tr_status declare_block(struct tr_sync *s, uint32_t unit, size_t at, size_t count,
+    struct tr_error *error)
+{
+	size_t bytes = count * sizeof(float);
+	char name[64];
+
+	(void)snprintf(name, sizeof(name), "outer parameters from %zu", at);
+	tr_status status = tr_state_add_gradual(s->group, name, s->outer + at, bytes, unit, error);
+	if (status != TR_OK || !s->momentum)
+		return status;
+	(void)snprintf(name, sizeof(name), "outer momentum from %zu", at);
+	return tr_state_add_gradual(s->group, name, s->momentum + at, bytes, unit, error);
+}
+
 static tr_status declare(struct tr_sync *s, struct tr_error *error)
 {
-	size_t bytes = s->first[s->options.fragments] * sizeof(float);
+	size_t all = s->first[s->options.fragments], block = all / BLOCKS_MOST + 1;
+	if (block < BLOCK_LEAST)
+		block = BLOCK_LEAST;
 	tr_status status = tr_state_add(s->group, "outer counters", s->counters,
 	    sizeof(*s->counters), error);
 
@@ -119,10 +140,9 @@ static tr_status declare(struct tr_sync *s, struct tr_error *error)
 		    error);
 	if (status == TR_OK && s->leases)
 		status = tr_state_add(s->group, "samples", s->leases, sizeof(*s->leases), error);
-	if (status == TR_OK)
-		status = tr_state_add_gradual(s->group, "outer parameters", s->outer, bytes, error);
-	if (status == TR_OK && s->momentum)
-		status = tr_state_add_gradual(s->group, "outer momentum", s->momentum, bytes, error);
+	for (size_t at = 0; status == TR_OK && at < all; at += block)
+		status = declare_block(s, (uint32_t)(at / block), at,
+		    at + block < all ? block : all - at, error);
 	return status;
 }
 

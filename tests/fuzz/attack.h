@@ -319,7 +319,7 @@ static void attack_begin(uint8_t how)
 	attack.next_lane = 0;
 	live_worker_start(live.victim, LIVE_ATTACKED, LIVE_ME, &attack.worker);
 	memset(attack.worker.data, 0, ATTACK_STATE_BYTES);
-	if (channel_worker_state(attack.worker.channel, "w", 0, 0, ATTACK_STATE_BYTES, false, NULL) !=
+	if (channel_worker_state(attack.worker.channel, "w", 0, 0, ATTACK_STATE_BYTES, 0, NULL) !=
 	    TR_OK)
 		live_die("cannot declare its state");
 	live_call(&attack.worker,

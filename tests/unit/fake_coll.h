@@ -108,8 +108,9 @@ tr_status tr_state_add(tr_group *g, const char *name, void *data, size_t bytes,
 }
 
 tr_status tr_state_add_gradual(tr_group *g, const char *name, void *data, size_t bytes,
-    struct tr_error *error)
+    uint32_t unit, struct tr_error *error)
 {
+	(void)unit;
 	return tr_state_add(g, name, data, bytes, error);
 }
 

@@ -250,7 +250,7 @@ static void death_of_the_engine_is_noticed(void **state)
 	assert_int_equal(channel_worker_call(ends->worker, &s, &answer, &error), TR_EUNAVAILABLE);
 	assert_string_equal(error.text, "traind is gone");
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_int_equal(channel_worker_state(ends->worker, "x", 0, 0, 0, false, &error), TR_EUNAVAILABLE);
+	assert_int_equal(channel_worker_state(ends->worker, "x", 0, 0, 0, 0, &error), TR_EUNAVAILABLE);
 }
 
 static void reports_wait_for_room(void **state)
@@ -278,7 +278,7 @@ static void state_is_named(void **state)
 	uint64_t offset;
 	void *data = channel_worker_alloc(ends->worker, 1000);
 	assert_int_equal(channel_worker_locate(ends->worker, data, 1000, &arena, &offset), TR_OK);
-	assert_int_equal(channel_worker_state(ends->worker, "weights", arena, offset, 1000, false, NULL),
+	assert_int_equal(channel_worker_state(ends->worker, "weights", arena, offset, 1000, 0, NULL),
 	    TR_OK);
 	assert_int_equal(read_all(ends, NULL), TR_OK);
 	assert_int_equal(ends->host->tensor_count, 1);

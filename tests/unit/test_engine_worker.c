@@ -213,7 +213,7 @@ static void trick_message(struct fx_host *host)
 static void trick_late_state(struct fx_host *host)
 {
 	struct tr_error error;
-	(void)channel_worker_state(host->group->channel, "late", 0, 0, 64, false, &error);
+	(void)channel_worker_state(host->group->channel, "late", 0, 0, 64, 0, &error);
 }
 
 static void rule_breaker(trick_fn *trick)
