@@ -11,7 +11,7 @@ PAGES = {
                       ["tr_transport", "tr_policy", "tr_algorithm", "tr_join_options", "tr_group_join", "tr_group_attach",
                        "tr_group_leave", "tr_alloc", "tr_alloc_sparse", "tr_peer_id"]),
     "tr_state_add": ("what a peer that comes later gets from the others",
-                     ["tr_state_add", "tr_state_add_gradual", "tr_state_ready", "tr_state_receive", "tr_state_receive_for"]),
+                     ["tr_state_add", "tr_state_add_gradual", "tr_state_ready", "tr_state_receive", "tr_state_receive_for", "tr_state_progress"]),
     "tr_round_begin": ("rounds: begin, wait, commit; whose data is in a result",
                        ["tr_round", "tr_round_begin", "tr_round_contributors", "tr_wait", "tr_wait_for", "tr_release", "tr_commit", "tr_round_commit", "tr_round_commit_for", "tr_progress",
                         "tr_contributors", "tr_run_elements"]),
