@@ -417,7 +417,8 @@ struct tr_commit {
 	uint64_t flags; /* TR_DEFER_STATE (tr_state_add_gradual), or 0; each peer's own */
 	uint64_t reserved[3]; /* zero */
 };
-/* This peer is to take part in the commit without its state (tr_state_add_gradual). If it may not, the commit waits for the state. */
+/* This peer is to take part in the commit without its state (tr_state_add_gradual). If it may not, the commit waits for the state: of the committed round
+ * `receive_state` says whether it was decided without. */
 #define TR_DEFER_STATE 1u
 
 /* Closes the round: waits for all ops, exchanges digests, and returns TR_OK with the round decided on every

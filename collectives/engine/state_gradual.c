@@ -78,6 +78,7 @@ void state_gradual_pause(struct member *member)
 	state_receive_close(member, "the round is decided without the rest of the state");
 	state_ask_nobody(receive);
 	drop_parts(member);
+	state_receive_hash_again(receive);
 	receive->paused = true;
 }
 
@@ -92,7 +93,6 @@ void state_gradual_committed(struct member *member, uint64_t round)
 		if (member->host->tensors[i].gradual == 0)
 			state_plan_spoilt(&receive->plan, receive->map.first[i],
 			    receive->map.first[i + 1]);
-	state_receive_hash_again(receive);
 }
 
 void state_gradual_resume(struct member *member)

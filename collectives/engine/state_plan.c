@@ -123,8 +123,9 @@ static uint64_t asked_until(const struct state_plan *plan, uint64_t chunk)
 	return chunk;
 }
 
-/* The longest run that is missing and asked of nobody. */
-static struct state_source longest_free(const struct state_plan *plan)
+/* The run that is to come next of those that are missing and asked of nobody: from the first chunk on if that is one, as the joiner may need what was declared first
+ * before anything else (state_gradual.c), or the longest. */
+static struct state_source next_free(const struct state_plan *plan)
 {
 	struct state_source best = { 0 };
 	uint64_t at = 0;
@@ -141,6 +142,8 @@ static struct state_source longest_free(const struct state_plan *plan)
 			best.next = first;
 			best.end = at;
 		}
+		if (first == 0)
+			break;
 	}
 	return best;
 }
@@ -167,7 +170,7 @@ bool state_plan_assign(struct state_plan *plan, struct state_source *source,
 {
 	*robbed = NULL;
 	state_plan_release(source);
-	struct state_source range = longest_free(plan);
+	struct state_source range = next_free(plan);
 	if (range.next < range.end) {
 		uint64_t share = (plan->missing + plan->count - 1) / plan->count;
 		source->next = range.next;

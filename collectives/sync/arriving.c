@@ -17,7 +17,7 @@ static void has_come(struct tr_sync *s)
 		    "peer %" PRIu64 ": its state is here; %u rounds were merged meanwhile",
 		    tr_peer_id(s->group), s->deferred);
 	s->deferred = 0;
-	s->round.receive_state = s->defers = false;
+	s->round.receive_state = false;
 }
 
 tr_status arriving_head(struct tr_sync *s, struct tr_error *error)
@@ -70,6 +70,15 @@ tr_status arriving_rest(struct tr_sync *s, struct tr_error *error)
 	}
 	s->defers = true;
 	return TR_OK;
+}
+
+void arriving_closed(struct tr_sync *s, const struct tr_round *committed)
+{
+	s->defers = committed->receive_state;
+	if (s->defers)
+		s->deferred++;
+	else if (s->round.receive_state)
+		has_come(s);
 }
 
 tr_status arriving_too_late(const struct tr_sync *s, struct tr_error *error)

@@ -17,7 +17,9 @@
 tr_status arriving_head(struct tr_sync *sync, struct tr_error *error);
 /* Behind the round's ops: waits until all of it is here, or enough of it that the round need not wait: then the commit is to say so (tr_sync.defers). */
 tr_status arriving_rest(struct tr_sync *sync, struct tr_error *error);
-/* All of it is still to come when the last merge is made: there is nothing to train any more. */
+/* The round was committed; the rest may have come while it was. */
+void arriving_closed(struct tr_sync *sync, const struct tr_round *committed);
+/* Some of it is still to come when the last merge is made: there is nothing to train any more. */
 tr_status arriving_too_late(const struct tr_sync *sync, struct tr_error *error);
 
 #endif

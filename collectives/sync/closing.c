@@ -49,8 +49,12 @@ static tr_status try_commit(struct tr_sync *s, struct tr_error *error)
 	if (status != TR_OK)
 		return status;
 	s->closed = true;
-	return patient ? tr_round_commit(s->group, &s->close, &committed, error)
-	               : alone_commit(s, &s->close, error);
+	if (!patient)
+		return alone_commit(s, &s->close, error);
+	status = tr_round_commit(s->group, &s->close, &committed, error);
+	if (status == TR_OK)
+		arriving_closed(s, &committed);
+	return status;
 }
 
 /* Nobody's work came in if all contributors died: then nothing is learned. */
@@ -62,7 +66,6 @@ static void step_outer(struct tr_sync *s)
 
 	if (!s->defers)
 		drift_look_again(s);
-	s->deferred += s->defers;
 	late_recall(s);
 	sync_follow_schedule(s);
 	if (weight > 0)

@@ -31,7 +31,7 @@ TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 RATE_MBIT, PAYLOAD = 20, 1448 / 1500  # of a rate, what TCP carries
 CONTEXT, QUIET_ROUNDS, ROUNDS_WITH_IT = 8, 3, 2
 # What sync says, milliseconds of a step: rounds shorter and longer than the state is on its way. Streaming's fragment leaves when most of the state must be there.
-CASES = {"short": ({"mode": "diloco", "inner_steps": 20}, 250), "coded": ({"mode": "diloco", "inner_steps": 20, "codec": "int4"}, 250),
+CASES = {"short": ({"mode": "diloco", "inner_steps": 20}, 250), "quick": ({"mode": "diloco", "inner_steps": 20, "codec": "int4"}, 60), "coded": ({"mode": "diloco", "inner_steps": 20, "codec": "int4"}, 250),
          "long": ({"mode": "diloco", "inner_steps": 40}, 600), "eager": ({"mode": "eager", "inner_steps": 40}, 600),
          "rare": ({"mode": "diloco", "inner_steps": 200, "codec": "int4"}, 600),  # rounds of two minutes, as the papers' are longer still
          "streaming": ({"mode": "streaming", "inner_steps": 90, "fragments": 3, "overlap": 10}, 600)}

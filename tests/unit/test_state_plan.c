@@ -195,6 +195,30 @@ static void the_little_that_nothing_came_of_is_somebody_elses(void **state)
 	state_plan_finish(&plan);
 }
 
+/* A joiner that goes on without the rest needs those before anything else, in each round anew. */
+static void the_first_chunks_come_before_a_longer_run(void **state)
+{
+	(void)state;
+	struct state_plan plan;
+	struct state_source *robbed;
+	assert_true(state_plan_make(&plan, 64));
+	struct state_source *donor = state_plan_add(&plan, 1);
+	assert_true(state_plan_assign(&plan, donor, &robbed));
+	while (donor->next < 20)
+		assert_true(state_plan_got(&plan, donor, donor->next));
+	state_plan_release(donor);
+	state_plan_spoilt(&plan, 0, 2);
+	assert_true(state_plan_assign(&plan, donor, &robbed));
+	assert_int_equal(donor->next, 0);
+	assert_int_equal(donor->end, 2);
+	while (donor->next < donor->end)
+		assert_true(state_plan_got(&plan, donor, donor->next));
+	assert_true(state_plan_assign(&plan, donor, &robbed));
+	assert_int_equal(donor->next, 20);
+	assert_int_equal(donor->end, 64);
+	state_plan_finish(&plan);
+}
+
 /* Donors come, die, fall silent and talk on, at random: all comes, and what nobody interfered with comes once. */
 static void whatever_happens_all_comes(void **state)
 {
@@ -241,6 +265,7 @@ int main(void)
 		cmocka_unit_test(spoilt_chunks_come_again),
 		cmocka_unit_test(only_so_many_donors),
 		cmocka_unit_test(the_little_that_nothing_came_of_is_somebody_elses),
+		cmocka_unit_test(the_first_chunks_come_before_a_longer_run),
 		cmocka_unit_test(whatever_happens_all_comes),
 	};
 	return cmocka_run_group_tests_name("state plan", tests, NULL, NULL);
