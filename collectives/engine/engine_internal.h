@@ -181,6 +181,7 @@ struct member {
 	uv_idle_t again;  /* submissions are left: the ring is read in turns */
 	uv_idle_t retry;  /* held frames may be offered again */
 	uv_idle_t state_turn;
+	uv_timer_t state_look;
 	bool reports_full;
 
 	/* the caller */
@@ -302,6 +303,8 @@ void peer_link_connect(struct member *member, uint64_t peer);
 void peer_link_segment(struct member *member, const struct group_action *action);
 /* Something can be said to it without a dial. */
 bool peer_link_is_up(struct member *member, uint64_t peer);
+/* Segments for it are waiting, or on their way. Never over shared memory. */
+bool peer_link_carries(struct member *member, uint64_t peer);
 void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__PeerMessage *message);
 void peer_link_drop_segments(struct member *member);
 void peer_link_leave(struct member *member, const char *reason); /* goodbye to all */
@@ -416,6 +419,8 @@ void state_send_take_back(struct member *member, uint64_t from, uint64_t round,
 void state_send_round_over(struct member *member, uint64_t round);
 /* The next piece of work on digests; false: nothing is left to do. */
 bool state_send_turn(struct member *member);
+/* Those that let segments go first look whether these are through. false: there are none such any more. */
+bool state_send_look(struct member *member);
 void state_send_traffic(const struct member *member, uint64_t peer, struct traffic *sum);
 void state_send_stop_all(struct member *member, const char *reason);
 /* The core says it every second as long as the state is needed: what does not move is asked for again, of others too. */
@@ -442,6 +447,8 @@ void state_gradual_committed(struct member *member, uint64_t round);
 /* ---- state_work.c ---- */
 void state_work_start(struct member *member);
 void state_work_wake(struct member *member);
+/* Something lets segments go first: state_send_look, in a moment. */
+void state_work_look(struct member *member);
 void state_work_stop(struct member *member);
 /* The worker's state in chunks (state_plan.h). false: no memory. */
 struct state_map;

@@ -12,6 +12,8 @@
 
 #include "common/log.h"
 
+#define VOTES_BYTES (64u << 10) /* on their way, are no segments yet */
+
 static void link_dial(struct peer_link *link);
 
 /* ---- life ---- */
@@ -290,6 +292,31 @@ bool peer_link_is_up(struct member *member, uint64_t peer)
 {
 	const struct peer_link *link = link_find(member, peer);
 	return link != NULL && !link->closing && peer_lane_first_up(link) != NULL;
+}
+
+/* On its way over TCP, as far as the kernel knows. */
+static uint64_t under_way(const struct peer_lane *pl)
+{
+	struct lane_counters counters;
+	struct lane_path path;
+	if (!pl->up)
+		return 0;
+	lane_counters(pl->lane, &counters);
+	lane_path(pl->lane, &path);
+	bool known = path.acked_bytes > 0 && path.acked_bytes < counters.bytes_out;
+	return lane_unsent(pl->lane) + (known ? counters.bytes_out - path.acked_bytes : 0);
+}
+
+bool peer_link_carries(struct member *member, uint64_t peer)
+{
+	const struct peer_link *link = link_find(member, peer);
+	if (link == NULL || link->closing || link->near)
+		return false;
+	uint64_t bytes = 0;
+	for (const struct peer_lane *pl = link->lanes; pl != NULL; pl = pl->next)
+		bytes += under_way(pl);
+	return link->queue[OUTGOING_HOT].first != NULL || link->queue[OUTGOING_OWN].first != NULL ||
+	    bytes > VOTES_BYTES;
 }
 
 void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__PeerMessage *message)

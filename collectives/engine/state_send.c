@@ -29,6 +29,8 @@ struct state_send {
 	bool ended; /* all was queued */
 	bool told;  /* the core knows that this is over */
 	bool pumping;
+	bool yields;        /* segments go first */
+	uint64_t queued_ms; /* when the newest chunk was */
 	unsigned hashed; /* tensors; of the next one `hashed_bytes`. Of pieces: all */
 	uint64_t hashed_bytes;
 	XXH3_state_t *hash;
@@ -39,6 +41,8 @@ struct chunk {
 	struct state_send *send;
 	size_t bytes;
 };
+
+#define YIELD_MS 1000
 
 static void pump(struct state_send *send);
 
@@ -193,6 +197,7 @@ static tr_status send_chunk(struct state_send *send)
 		return st;
 	}
 	send->bytes += header.bytes;
+	send->queued_ms = uv_now(&send->member->engine->loop);
 	send->next_chunk++;
 	return TR_OK;
 }
@@ -251,6 +256,17 @@ bool state_send_turn(struct member *member)
 	return more;
 }
 
+/* Segments of the round go first: all wait for those, and for the state one peer at most. Now and then a chunk goes all the same, as a sign of life. */
+static bool yields(struct state_send *send)
+{
+	struct member *member = send->member;
+	uint64_t now = uv_now(&member->engine->loop);
+	send->yields = now - send->queued_ms < YIELD_MS && peer_link_carries(member, send->to);
+	if (send->yields)
+		state_work_look(member);
+	return send->yields;
+}
+
 /* Queues as much as the window takes; all written: over. */
 static void pump(struct state_send *send)
 {
@@ -258,8 +274,8 @@ static void pump(struct state_send *send)
 	if (send->pumping)
 		return;
 	send->pumping = true;
-	while (
-	    st == TR_OK && send->next_chunk < send->end && send->in_flight < TR_STATE_WINDOW_BYTES)
+	while (st == TR_OK && send->next_chunk < send->end &&
+	    send->in_flight < TR_STATE_WINDOW_BYTES && !yields(send))
 		st = send_chunk(send);
 	if (st == TR_OK && !send->ended && send->next_chunk == send->end &&
 	    send->hashed == send->map.tensors)
@@ -270,6 +286,20 @@ static void pump(struct state_send *send)
 	} else if (send->ended && send->in_flight == 0) {
 		finish(send);
 	}
+}
+
+bool state_send_look(struct member *member)
+{
+	bool more = false;
+	struct state_send *next;
+	for (struct state_send *send = member->state_sends; send != NULL; send = next) {
+		next = send->next;
+		if (!send->yields || send->told)
+			continue;
+		pump(send);
+		more = true;
+	}
+	return more;
 }
 
 static void on_connected(void *arg, struct conn *conn)
