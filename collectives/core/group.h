@@ -71,7 +71,7 @@ enum group_event_kind {
 	GROUP_SUBMIT,  /* .submit */
 	GROUP_WAIT,    /* .tag: the caller waits for an op's result before it closes */
 	GROUP_RELEASE, /* .tag: all members of the op have its result; its memory is the caller's */
-	GROUP_CLOSE, /* .close: the caller asks to commit. TR_DEFER_STATE: if group_core_may_defer, and then nothing may write into its memory before the next GROUP_DO_STATE_ASK */
+	GROUP_CLOSE, /* .close: the caller asks to commit. TR_DEFER_STATE: if group_core_may_defer; its state is not to be called whole before the round is decided, and from then on nothing may write into it until the next GROUP_DO_STATE_ASK */
 	GROUP_SEGMENT, /* .segment: from a peer; payload borrowed during the step */
 	/* .gathered: all others' inputs of a small op of ours, each as a SEGMENT would bring it. TR_EAGAIN: not in this way, offer them one by one */
 	GROUP_GATHERED,

@@ -69,10 +69,13 @@ static void roster_spread(struct roster *roster, const struct view *view, const 
 {
 	unsigned number[TR_GROUP_PEERS_MAX], at = 0;
 
-	if (roster->n == view->count)
+	/* Who gives nothing owns nothing: it is sent the result once, and no inputs. */
+	const bool *live = roster->live_count > 0 && roster->live_count < roster->n ? roster->live
+	                                                                            : NULL;
+	if (roster->n == view->count && live == NULL)
 		memcpy(roster->owners, view->owners, sizeof(roster->owners));
 	else if (roster->n > 0)
-		view_owners(view, who, roster->n, roster->owners);
+		view_owners(view, who, roster->n, live, roster->owners);
 	for (unsigned i = 0; i < view->count; i++)
 		number[i] = ROSTER_NONE;
 	roster->maps = true;

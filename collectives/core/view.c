@@ -69,14 +69,19 @@ static unsigned view_host(const Traind__Peer__View *message, unsigned peer)
 	return peer;
 }
 
-void view_owners(const struct view *view, const unsigned *who, unsigned count,
+void view_owners(const struct view *view, const unsigned *who, unsigned count, const bool *live,
     uint8_t owners[SHARES_OWNERS])
 {
-	uint64_t bandwidth[TR_GROUP_PEERS_MAX], weight[TR_GROUP_PEERS_MAX];
+	uint64_t bandwidth[TR_GROUP_PEERS_MAX], weight[TR_GROUP_PEERS_MAX], owned = 0;
 
 	for (unsigned i = 0; i < count; i++)
 		bandwidth[i] = (uint64_t)view->peers[who[i]].bandwidth_bytes_per_s;
 	shares_weigh(bandwidth, count, weight);
+	for (unsigned i = 0; live && i < count; i++)
+		owned += weight[i] *= live[i];
+	/* The slow ones that were to own nothing are all that is left. */
+	for (unsigned i = 0; live && owned == 0 && i < count; i++)
+		weight[i] = live[i];
 	shares_table(weight, count, owners);
 }
 
@@ -120,7 +125,7 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		view->ring[i] = message->ring[i];
 		all[i] = i;
 	}
-	view_owners(view, all, view->count, view->owners);
+	view_owners(view, all, view->count, NULL, view->owners);
 	return TR_OK;
 }
 
@@ -138,7 +143,7 @@ void view_measured(struct view *view, uint32_t latency_us, const uint64_t *bandw
 			view->bandwidth_bytes_per_s = figure;
 		all[i] = i;
 	}
-	view_owners(view, all, view->count, view->owners);
+	view_owners(view, all, view->count, NULL, view->owners);
 }
 
 void view_finish(struct view *view)

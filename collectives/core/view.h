@@ -40,7 +40,7 @@ void view_finish(struct view *view);
 void view_measured(struct view *view, uint32_t latency_us, const uint64_t *bandwidth);
 
 /* The owners among those peers of which `who` has the indices, ascending; as indices into `who`. */
-void view_owners(const struct view *view, const unsigned *who, unsigned count,
+void view_owners(const struct view *view, const unsigned *who, unsigned count, const bool *live,
     uint8_t owners[SHARES_OWNERS]);
 
 /* Its state comes gradually: rounds may be decided without that. It begins to contribute in a view after it has all of it. */

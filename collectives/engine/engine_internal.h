@@ -439,10 +439,10 @@ void state_receive_free(struct member *member);
 /* ---- state_gradual.c ---- */
 /* How much of it is here; zeros at first. */
 void state_gradual_progress(const struct member *member, struct tr_state_progress *progress);
-/* Nothing is written any more into the caller's state, which it is about to change, until the core asks again. */
-void state_gradual_pause(struct member *member);
-/* That round is decided: what is here is of it as soon as the caller has begun the next. */
-void state_gradual_committed(struct member *member, uint64_t round);
+/* The round is to be decided without the rest, which comes on until it is. */
+void state_gradual_defer(struct member *member);
+/* It is: nothing more is written into the caller's state, which it changes now, until the core asks again. Or it begins again. */
+void state_gradual_decided(struct member *member, tr_status status, uint64_t round);
 
 /* ---- state_work.c ---- */
 void state_work_start(struct member *member);

@@ -99,10 +99,9 @@ void member_act(struct member *member, struct group_action *action)
 		break;
 	case GROUP_DO_DECIDED:
 		peer_link_round_over(member);
-		if (action->status == TR_OK) {
+		if (action->status == TR_OK)
 			state_send_round_over(member, action->round);
-			state_gradual_committed(member, action->round);
-		}
+		state_gradual_decided(member, action->status, action->round);
 		member_calls_decided(member, action->status, &action->round_info, action->text);
 		break;
 	case GROUP_DO_RECORD:

@@ -341,7 +341,7 @@ static void commit(struct member *member, const struct channel_submission *s)
 	if ((s->commit.flags & TR_DEFER_STATE) != 0 && !may_defer(member)) {
 		event.close.flags &= ~(uint64_t)TR_DEFER_STATE; /* it waits for the state */
 	} else if ((s->commit.flags & TR_DEFER_STATE) != 0) {
-		state_gradual_pause(member);
+		state_gradual_defer(member);
 	}
 	member->close_asked = true;
 	gauge_tell(member);

@@ -1,7 +1,7 @@
 /* State that comes over several rounds (tr_state_add_gradual): what of it is here when a round is decided without the rest, and what that is worth afterwards.
  *
- *	asked for --pause--> nothing is written --committed--> of the round after --asked for again--> the rest comes
- *	                         |_______ the round begins again: asked for again _____________________^
+ *	comes --deferred: comes, but is not whole before--> decided: nothing is written, it is of the round after --asked for again--> the rest comes
+ *	  ^______________________the round begins again_______|
  *
  * Whole units of gradual tensors stay: the caller changes them with the round's results, as those who hold them do. What is no gradual tensor comes anew, and
  * so do digests. A unit of which something was on its way is lost.
@@ -70,29 +70,40 @@ static void drop_parts(const struct member *member)
 	}
 }
 
-void state_gradual_pause(struct member *member)
+void state_gradual_defer(struct member *member)
+{
+	if (member->state_receive != NULL)
+		member->state_receive->deferred = true;
+}
+
+/* What is here is of the round before: the caller changes it now. */
+static void pause(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
-	if (receive == NULL || receive->paused)
-		return;
 	state_receive_close(member, "the round is decided without the rest of the state");
 	state_ask_nobody(receive);
 	drop_parts(member);
-	state_receive_hash_again(receive);
-	receive->paused = true;
-}
-
-void state_gradual_committed(struct member *member, uint64_t round)
-{
-	struct state_receive *receive = member->state_receive;
-	if (receive == NULL || !receive->paused || receive->round + 1 != round)
-		return;
-	receive->round = round;
-	receive->told = receive->alone = false;
 	for (unsigned i = member->host->tensor_count; i-- > 0;)
 		if (member->host->tensors[i].gradual == 0)
 			state_plan_spoilt(&receive->plan, receive->map.first[i],
 			    receive->map.first[i + 1]);
+	receive->told = receive->alone = false;
+	receive->paused = true;
+	receive->round++;
+	state_receive_hash_again(receive);
+}
+
+void state_gradual_decided(struct member *member, tr_status status, uint64_t round)
+{
+	struct state_receive *receive = member->state_receive;
+	if (receive == NULL)
+		return;
+	if (receive->deferred && status == TR_OK && receive->round + 1 == round)
+		pause(member);
+	else if (receive->deferred)
+		state_work_wake(
+		    member); /* the round begins again: all that came is right, and may be whole */
+	receive->deferred = false;
 }
 
 void state_gradual_resume(struct member *member)

@@ -236,8 +236,8 @@ static void settle(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
 	const struct channel_host *host = member->host;
-	if (leftover_gone(member) || !receive->told || receive->plan.missing > 0 ||
-	    receive->hashed < receive->map.tensors)
+	if (receive->deferred || leftover_gone(member) || !receive->told ||
+	    receive->plan.missing > 0 || receive->hashed < receive->map.tensors)
 		return;
 	unsigned spoilt = find_spoilt(receive);
 	if (spoilt < receive->map.tensors && receive->local) {
@@ -262,7 +262,7 @@ static bool hash_some(struct member *member)
 	struct state_receive *receive = member->state_receive;
 	const struct state_map *map = &receive->map;
 	uint64_t budget = TR_STATE_TURN_BYTES;
-	while (receive->hashed < map->tensors) {
+	while (receive->hashed < map->tensors && !receive->deferred) {
 		unsigned tensor = receive->hashed;
 		if (receive->hashed_bytes == map->bytes[tensor]) {
 			receive->ours[receive->hashed++] = XXH3_128bits_digest(receive->hash);

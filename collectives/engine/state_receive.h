@@ -30,6 +30,7 @@ struct state_receive {
 	bool local;           /* from what a worker before left */
 	bool copied;          /* local: all of that is here */
 	bool told;            /* `theirs`: the digests that it has to have are */
+	bool deferred;        /* the round may be decided before it is whole, so it is not before */
 	bool paused;          /* the caller may change what is here: nobody sends */
 	uint64_t here_before; /* bytes that were here when it was asked for in this round */
 	XXH128_hash_t *ours, *theirs;

@@ -31,7 +31,7 @@ struct state_send {
 	bool pumping;
 	bool yields;        /* segments go first */
 	uint64_t queued_ms; /* when the newest chunk was */
-	unsigned hashed; /* tensors; of the next one `hashed_bytes`. Of pieces: all */
+	unsigned hashed;    /* tensors; of the next one `hashed_bytes`. Of pieces: all */
 	uint64_t hashed_bytes;
 	XXH3_state_t *hash;
 	uint64_t *digest_low, *digest_high;
