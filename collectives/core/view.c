@@ -72,7 +72,7 @@ static unsigned view_host(const Traind__Peer__View *message, unsigned peer)
 void view_owners(const struct view *view, const unsigned *who, unsigned count, const bool *live,
     uint8_t owners[SHARES_OWNERS])
 {
-	uint64_t bandwidth[TR_GROUP_PEERS_MAX], weight[TR_GROUP_PEERS_MAX], owned = 0;
+	uint64_t bandwidth[TR_GROUP_PEERS_MAX] = { 0 }, weight[TR_GROUP_PEERS_MAX], owned = 0;
 
 	for (unsigned i = 0; i < count; i++)
 		bandwidth[i] = (uint64_t)view->peers[who[i]].bandwidth_bytes_per_s;
