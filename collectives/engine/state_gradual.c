@@ -77,7 +77,7 @@ void state_gradual_defer(struct member *member)
 }
 
 /* What is here is of the round before: the caller changes it now. */
-static void pause(struct member *member)
+static void hand_over(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
 	state_receive_close(member, "the round is decided without the rest of the state");
@@ -99,7 +99,7 @@ void state_gradual_decided(struct member *member, tr_status status, uint64_t rou
 	if (receive == NULL)
 		return;
 	if (receive->deferred && status == TR_OK && receive->round + 1 == round)
-		pause(member);
+		hand_over(member);
 	else if (receive->deferred)
 		state_work_wake(
 		    member); /* the round begins again: all that came is right, and may be whole */
