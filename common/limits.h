@@ -54,7 +54,7 @@
 #define TR_STATE_NAME_MAX           128
 #define TR_ROUND_LATER              UINT64_MAX /* contribute_from of who gets its state gradually and has not all of it */
 #define TR_STATE_CHUNK_BYTES        (256u << 10)
-#define TR_STATE_WINDOW_BYTES       (1u << 20) /* of state queued on a connection at a time */
+#define TR_STATE_WINDOW_BYTES       (256u << 10) /* of state queued on a connection at a time: segments that come wait for so much */
 #define TR_STATE_DONORS_MAX         8 /* that send a joiner pieces of its state at a time */
 #define TR_STATE_DONOR_BYTES        (4u << 20) /* of state for each of them, at least */
 #define TR_STATE_SILENT_MS \

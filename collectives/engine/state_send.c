@@ -305,8 +305,8 @@ bool state_send_look(struct member *member)
 static void on_connected(void *arg, struct conn *conn)
 {
 	struct state_send *send = arg;
-	/* What is not on its way can still be taken back. */
-	int low = (int)TR_STATE_CHUNK_BYTES;
+	/* What is not on its way can still be taken back, and segments go before it. */
+	int low = (int)TR_STATE_CHUNK_BYTES / 4;
 	(void)setsockopt(conn_socket(conn), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &low, sizeof(low));
 	send->up = true;
 	if (peer_send_hello(conn, send->member, send->to) != TR_OK) {
