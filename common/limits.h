@@ -103,6 +103,7 @@
 #define TR_PROBE_RATE_TRIPS    20      /* so many round trips, since windows open by these */
 #define TR_PROBE_RATE_US_MAX   3000000
 #define TR_PROBE_BYTES         (32u << 20) /* in each direction */
+#define TR_PROBE_UNSENT_BYTES  (128u << 10) /* else a slow way has seconds of it in our own socket */
 #define TR_PROBE_MS            20000       /* all of it; whoever is slower than that is named */
 #define TR_PROBE_ANSWER_MS \
 	(2 * TR_PROBE_MS) /* for a node to say what it measured: it may have to resolve a name first */

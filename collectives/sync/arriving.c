@@ -6,9 +6,19 @@
 #include "common/error.h"
 #include "common/log.h"
 
-#define LOOK_MS      50   /* between two looks at what has come */
-#define NEARLY_LAST  0.95 /* of the steps: where nobody knows which merge is the last */
-#define LEAST_OF_ALL 64   /* a round brings at least such a part of the state */
+#define LOOK_MS     50   /* between two looks at what has come */
+#define NEARLY_LAST 0.95 /* of the steps: where nobody knows which merge is the last */
+
+bool arriving_defers(const struct arriving *now)
+{
+	if (now->came == 0 || now->missing == 0 || now->elapsed_s <= 0)
+		return false;
+	double n = now->contributors, rate = (double)now->came / now->elapsed_s;
+	double result_s = (double)now->result / rate, rest_s = (double)now->missing / rate;
+	uint64_t rounds = (now->missing + now->came - 1) / now->came;
+
+	return (double)rounds * (n * result_s + now->elapsed_s + result_s) < n * rest_s;
+}
 
 static void has_come(struct tr_sync *s)
 {
@@ -43,14 +53,17 @@ static bool is_last(const struct tr_sync *s)
 	    (double)s->counters->agreed.step >= NEARLY_LAST * (double)s->options.steps;
 }
 
-static uint64_t enough(const struct tr_sync *s, const struct tr_state_progress *progress)
+static bool defers(const struct tr_sync *s, const struct tr_state_progress *progress)
 {
 	size_t count = sync_fragment_count(s, s->slot.fragment);
-	uint64_t result = s->options.codec == TR_CODEC_NONE ? count * sizeof(float)
-	                                                    : codec_bytes(s->options.codec, count);
-	uint64_t least = progress->bytes / LEAST_OF_ALL;
+	struct arriving now = { .missing = progress->missing,
+		.came = progress->came,
+		.result = s->options.codec == TR_CODEC_NONE ? count * sizeof(float)
+		                                            : codec_bytes(s->options.codec, count),
+		.elapsed_s = sync_monotonic_s() - s->begun_s,
+		.contributors = s->round.contributors };
 
-	return result > least ? result : least;
+	return progress->may_defer && !is_last(s) && !s->options.lr_search && arriving_defers(&now);
 }
 
 tr_status arriving_rest(struct tr_sync *s, struct tr_error *error)
@@ -64,8 +77,7 @@ tr_status arriving_rest(struct tr_sync *s, struct tr_error *error)
 			has_come(s);
 		if (status != TR_ETIMEDOUT)
 			return status;
-		if (progress.may_defer && !is_last(s) && !s->options.lr_search &&
-		    progress.came >= enough(s, &progress))
+		if (defers(s, &progress))
 			break;
 	}
 	s->defers = true;

@@ -3,15 +3,26 @@
  * Outer parameters and momentum change element by element with each merge (outer.h), so who has a part of them merges that part as all do
  * (tr_state_add_gradual), and the rest comes later as it is by then. Until all is here the peer takes part in rounds to which it gives nothing.
  *
- * In a round it gets the round's result as well, over the same link, so it lets the round be decided without the rest only if at least as many bytes of state
- * have come in it as the result has on the wire: then all of it is here after at most twice the bytes of the state. Where links are so slow that a
- * result takes most of a round, waiting once is cheaper for all than many rounds of it, and that is what happens.
+ * A round that is decided without the rest costs as well: its result comes over the link that the state comes over, all wait for that, and the peer does no work of its own for another round.
+ * So the rest is waited for unless that takes the group more work than the rounds that it would take otherwise (arriving_defers).
  *
  * Not for others; called by sync.c and closing.c. */
 #ifndef TR_COLLECTIVES_SYNC_ARRIVING_H
 #define TR_COLLECTIVES_SYNC_ARRIVING_H
 
 #include "collectives/sync/sync_internal.h"
+
+struct arriving {
+	uint64_t missing, came; /* bytes of the state; came: in this round */
+	uint64_t result;        /* of a round, bytes on the wire */
+	double elapsed_s;       /* in this round */
+	unsigned contributors;
+};
+/* Whether going on without the rest costs the group less work. With rate = came / elapsed, n contributors wait for missing / rate seconds, or else in
+ * each of k = missing / came more rounds (rounded up) for result / rate, and one peer is idle in these. Pure.
+ *
+ *	defers if  k (n result / rate + elapsed + result / rate)  <  n missing / rate */
+bool arriving_defers(const struct arriving *now);
 
 /* Waits for what is read before anything else: counters, digests, the account of samples. */
 tr_status arriving_head(struct tr_sync *sync, struct tr_error *error);

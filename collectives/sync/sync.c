@@ -108,6 +108,7 @@ tr_status sync_begin(struct tr_sync *s, struct tr_error *error)
 	do {
 		s->compared = s->settled = s->closed = s->defers = false;
 		status = tr_round_begin(s->group, &s->round, error);
+		s->begun_s = sync_monotonic_s();
 		if (status == TR_OK)
 			status = check_places(s, error);
 		if (status == TR_OK && s->leases)

@@ -142,6 +142,7 @@ struct tr_sync {
 	/* arriving.h: this round is to be decided without this peer's state; how many were. */
 	bool defers;
 	unsigned deferred;
+	double begun_s; /* monotonic: the round */
 	/* The round that was taken is committed (closing.h), its merge is still to come: which one, what was agreed with it, and whether the next one has begun. */
 	bool committed, begun_ahead;
 	uint64_t merging;

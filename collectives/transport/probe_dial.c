@@ -81,8 +81,7 @@ static tr_status shake(struct probe_io *io, struct tls_context *tls, const char 
 static tr_status greet(struct probe_io *io, const uint64_t token[2])
 {
 	struct probe_message answer;
-	int unsent_most = TR_STATE_WINDOW_BYTES /
-	    8; /* else a slow way has seconds of it in our own socket */
+	int unsent_most = TR_PROBE_UNSENT_BYTES;
 	congestion_choose(io->stream.fd, NULL);
 	(void)setsockopt(io->stream.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_most,
 	    sizeof(unsent_most));

@@ -50,7 +50,7 @@ static tr_status answer(const struct probe_io *io, const struct probe_message *a
 tr_status probe_serve(struct stream stream, const uint64_t token[2], const atomic_bool *stop,
     struct tr_error *error)
 {
-	int unsent_most = TR_STATE_WINDOW_BYTES / 8;
+	int unsent_most = TR_PROBE_UNSENT_BYTES;
 	struct probe_io io = { stream, stop, probe_now_us() + 1000u * TR_PROBE_MS, error };
 	congestion_choose(stream.fd, NULL);
 	(void)setsockopt(stream.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_most,
