@@ -3,7 +3,7 @@ own of a laboratory (docs/wanlab.md; root); among the members 1 Gbit/s and 2 ms 
 
     build/venv/bin/python scripts/experiments/joiner.py [--only eager] [--members 2] [--donors 1] [--joins 3] [--out docs/results/joiner.json]
 
---donors: of how many members' links the bound state / rate is. Computation is paced (variants/paced.patch). What the others lose is judged by the times between
+--donors: of how many members' links the bound state / rate is. --shared: the joiner has these 20 Mbit/s once, for all of its links. Computation is paced (variants/paced.patch). What the others lose is judged by the times between
 their merges: from the one before the joiner's traind started to the one from which on it contributes, beside the rounds before, and beside those after, in which it is a member like any other. What is in the file of
 other cases stays.
 """
@@ -41,8 +41,9 @@ SENT = re.compile(r"sent (\d+) bytes of the state after round (\d+) to peer (\d+
 JOB = "joined"
 
 
-def topology(members):
-    lines = [f"site {name}" for name in [*members, "j"]] + ["link all all delay=1ms rate=1gbit queue=20ms"]
+def topology(members, shared):
+    own = f" up={RATE_MBIT}mbit down={RATE_MBIT}mbit" if shared else ""
+    lines = [f"site {name}" for name in members] + [f"site j{own}"] + ["link all all delay=1ms rate=1gbit queue=20ms"]
     return "\n".join(lines + [f"link j {name} delay=20ms rate={RATE_MBIT}mbit queue=100ms" for name in members])
 
 
@@ -105,9 +106,9 @@ class Join:
                 "lost": round(1 - len(during) * quiet / sum(during), 4)}
 
 
-def measure(members, case, joins, least_s):
+def measure(members, case, joins, least_s, shared):
     sync, step_ms = CASES[case]
-    with tempfile.TemporaryDirectory(prefix="joiner-") as folder, WanLab(topology(members)) as lab:
+    with tempfile.TemporaryDirectory(prefix="joiner-") as folder, WanLab(topology(members, shared)) as lab:
         program = variants.paced(folder, step_ms / (len(members) + 1))
         with Sites(lab, folder, {name: name for name in members}, ["--trainworker", program]) as sites:
             sites.start_node("j", "j")  # a job begins with all its nodes
@@ -116,7 +117,7 @@ def measure(members, case, joins, least_s):
             sites.end_node("j")
             rows = [join.once() for _ in range(joins)]
             sites.cancel(join.number)
-    return {"commit": store.commit_of(BUILD.parent), "topology": topology(members), **sync, "step_ms": step_ms,
+    return {"commit": store.commit_of(BUILD.parent), "topology": topology(members, shared), **sync, "step_ms": step_ms,
             "joins": [{**row, "of_least": round(row["transfer_s"] / least_s, 3)} for row in rows]}
 
 
@@ -126,6 +127,7 @@ def main():
     parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--donors", type=int, default=1)
     parser.add_argument("--joins", type=int, default=3)
+    parser.add_argument("--shared", action="store_true")
     parser.add_argument("--only", action="append", choices=list(CASES))
     options = parser.parse_args()
     if missing():
@@ -135,8 +137,8 @@ def main():
     least_s = 8 * parameters / (options.donors * RATE_MBIT * 1e6 / 8 * PAYLOAD)
     found = json.loads(options.out.read_text())["cases"] if options.out.exists() else {}
     for case in options.only or CASES:
-        measured = measure(members, case, options.joins, least_s)
-        found[f"{case}-{options.members}-{options.donors}"] = {"members": options.members, "donors": options.donors, "least_s": round(least_s, 3), **measured}
+        measured = measure(members, case, options.joins, least_s, options.shared)
+        found[f"{case}-{options.members}-{options.donors}{'-shared' if options.shared else ''}"] = {"members": options.members, "donors": options.donors, "least_s": round(least_s, 3), **measured}
     result = {"machine": store.machine(), "model": MODEL, "parameters": parameters, "rate_mbit": RATE_MBIT, "cases": found}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n")
