@@ -175,8 +175,10 @@ static void install(struct member *member, struct script *script)
 		rows[i].peer = script_about(script, 4 + i);
 		rows[i].address = address;
 		rows[i].participate_from = script_about(script, 1);
-		rows[i].contribute_from = script_about(script,
-		    rows[i].participate_from + script_byte(script) % 2);
+		uint8_t late = script_byte(script);
+		rows[i].contribute_from = script_about(script, rows[i].participate_from + late % 2);
+		if ((late & 24) == 24) /* its state comes gradually */
+			rows[i].contribute_from = TR_ROUND_LATER;
 		rows[i].donor = script_byte(script) % 8 == 0 ? peer_of(script) : 0;
 		peers[i] = &rows[i];
 		ring[i] = (uint32_t)script_about(script, i);
@@ -228,7 +230,7 @@ static void caller(struct member *member, struct script *script)
 		break;
 	case 2:
 		event.kind = GROUP_CLOSE;
-		event.close = (struct tr_commit){ .samples = 8 };
+		event.close = (struct tr_commit){ .samples = 8, .flags = tag % 2 * TR_DEFER_STATE };
 		break;
 	default:
 		event.kind = tag % 2 == 0 ? GROUP_READY : GROUP_WAIT;
