@@ -464,6 +464,12 @@ static void stuck(struct sim *sim)
 	    sim->mismatch_node >= 0 || sim->salt_node >= 0 ? "I4" : "I3", who);
 }
 
+/* Who has come has all of the state in the end, and its data counts. */
+static bool arrived(const struct sim *sim, const struct sim_worker *worker)
+{
+	return !sim->gradual || (worker->holds && worker->round.index < worker->round.contributors);
+}
+
 bool check_finished(struct sim *sim)
 {
 	if (sim->callers)
@@ -478,7 +484,9 @@ bool check_finished(struct sim *sim)
 	bool finished = true, anybody = false;
 	for (unsigned i = 0; i < sim->node_count; i++) {
 		const struct sim_node *node = &sim->nodes[i];
-		finished = finished && (!node->alive || node->worker.applied >= sim->target_round);
+		finished = finished &&
+		    (!node->alive ||
+		        (node->worker.applied >= sim->target_round && arrived(sim, &node->worker)));
 		anybody = anybody || node->alive;
 	}
 	/* What was committed before is in the log, each round of it, now and then looked at. */
