@@ -400,12 +400,12 @@ TR_API tr_status tr_state_receive(tr_group *group, struct tr_error *error);
 
 struct tr_state_progress {
 	uint64_t bytes, missing; /* of the state as declared */
-	uint64_t came;           /* in this round */
+	uint64_t came;           /* in this round, in all of its tries */
 	bool whole;              /* all is here, and its digests agree */
 	bool may_defer;          /* TR_DEFER_STATE would be obeyed: what is not gradual is here */
 	uint64_t reserved[2];
 };
-/* The same, waiting for at most so long: TR_ETIMEDOUT with *progress while it is not whole. */
+/* The same, waiting for at most so long: TR_ETIMEDOUT while it is not whole. Then, and with TR_OK, *progress (not NULL) is filled; otherwise it is left as it is. */
 TR_API tr_status tr_state_receive_for(tr_group *group, uint32_t milliseconds,
     struct tr_state_progress *progress, struct tr_error *error);
 
@@ -418,7 +418,8 @@ struct tr_commit {
 	uint64_t reserved[3]; /* zero */
 };
 /* This peer is to take part in the commit without its state (tr_state_add_gradual). If it may not, the commit waits for the state: of the committed round
- * `receive_state` says whether it was decided without. */
+ * `receive_state` says whether it was decided without. It counts in the first call of a commit only, and between a call that timed out and the next one no
+ * state is received. */
 #define TR_DEFER_STATE 1u
 
 /* Closes the round: waits for all ops, exchanges digests, and returns TR_OK with the round decided on every

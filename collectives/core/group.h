@@ -314,8 +314,10 @@ const struct group_core_counters *group_core_counters(const struct group_core *c
 
 /* The caller's memory holds the state after *round and may not change it now: it has begun a round, or asked to, and was not
  * told that it is committed. False otherwise: it may be in the middle of a change. */
-bool group_core_may_defer(const struct group_core *core);
 bool group_core_state(const struct group_core *core, uint64_t *round);
+
+/* A joiner without its state may close with TR_DEFER_STATE: the view says that it comes gradually. */
+bool group_core_may_defer(const struct group_core *core);
 
 /* Records of rounds up to `round` that memberd's log may lack, ascending: they go along with the state after it, so that they outlive
  * those who committed the rounds. At most `max`, the newest; borrowed until the next step. Returns how many. */

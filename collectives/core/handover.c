@@ -132,6 +132,8 @@ void handover_advance(struct group_core *core)
 static void handover_ask(struct group_core *core)
 {
 	core->asked_donor = core->donor;
+	if (core->asked_round != core->round - 1)
+		core->damaged = 0;
 	core->asked_round = core->round - 1;
 	core->ask_lost = false;
 	core->ask_again_us = core->now_us + MEMBER_REPEAT_US;
@@ -150,9 +152,7 @@ void handover_lost(struct group_core *core)
 /* What it has of a state that comes gradually the caller may be about to change, between a commit and the next begin; and what is deferred comes later. */
 static bool handover_may_ask(const struct group_core *core)
 {
-	bool applied = core->committed == 0 || core->begin_wanted || round_active(core);
-
-	return core->needs_state && !core->deferred && applied;
+	return core->needs_state && !core->deferred && !core->altering;
 }
 
 uint64_t handover_deadline_us(const struct group_core *core)

@@ -133,7 +133,8 @@ struct group_core {
 	    recorded_round; /* the newest that is in the log with all before it, as far as we know */
 
 	bool needs_state; /* joiner */
-	bool deferred;    /* its caller wants this round decided without it (handover.c) */
+	bool altering; /* its caller may be changing what it has of it: from such a commit to the next begin */
+	bool deferred; /* its caller wants this round decided without it (handover.c) */
 	uint64_t donor, asked_donor, asked_round;
 	bool ask_lost;
 	uint64_t ask_again_us;

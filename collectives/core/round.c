@@ -84,7 +84,7 @@ tr_status round_begin(struct group_core *core, struct tr_error *error)
 	if ((core->state != ROUND_IDLE && core->state != ROUND_ABANDONED) || core->begin_wanted)
 		return round_refuse(core, "begin", error);
 	core->begin_wanted = true;
-	core->deferred = false;
+	core->deferred = core->altering = false;
 	/* The caller comes back for more: whatever was committed is applied. */
 	if (!core->needs_state)
 		core->state_round = core->committed;
@@ -386,6 +386,7 @@ void round_commit(struct group_core *core)
 	round_keep_last(core);
 	release_forget(&core->released);
 	core->committed = core->round;
+	core->altering = core->needs_state;
 	core->deferred = false;
 	if (core->resume)
 		traind__peer__resume__free_unpacked(core->resume, NULL);

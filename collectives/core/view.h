@@ -39,7 +39,7 @@ void view_finish(struct view *view);
 /* Other figures of its links: `bandwidth` by peer, bytes/s, 0: not measured. */
 void view_measured(struct view *view, uint32_t latency_us, const uint64_t *bandwidth);
 
-/* The owners among those peers of which `who` has the indices, ascending; as indices into `who`. */
+/* The owners among those peers of which `who` has the indices, ascending; as indices into `who`. `live`: of each whether it may own anything; NULL: all may. */
 void view_owners(const struct view *view, const unsigned *who, unsigned count, const bool *live,
     uint8_t owners[SHARES_OWNERS]);
 

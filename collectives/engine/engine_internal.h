@@ -125,6 +125,7 @@ struct view_peer_entry {
 	char address[TR_ADDRESS_MAX];
 	char node_name[TR_NAME_MAX];
 	uint64_t participate_from;          /* the first round that it was in, or will be */
+	bool gradual;                       /* it has not all of the state, and says so when it has */
 	bool near;                          /* on this host */
 	char local_address[TR_ADDRESS_MAX]; /* of shared memory; "": none with this peer */
 	struct conn_relay *relay;           /* how we get to it; NULL: it is dialled */

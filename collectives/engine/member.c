@@ -346,6 +346,7 @@ static tr_status note_view(struct member *member, const Traind__Peer__View *view
 		const Traind__Peer__ViewPeer *from = view->peers[i];
 		peers[i].peer = from->peer;
 		peers[i].participate_from = from->participate_from;
+		peers[i].gradual = from->contribute_from == TR_ROUND_LATER;
 		(void)snprintf(peers[i].address, TR_ADDRESS_MAX, "%s",
 		    from->address != NULL ? from->address : "");
 		(void)snprintf(peers[i].node_name, TR_NAME_MAX, "%s",

@@ -349,6 +349,7 @@ static void commit(struct member *member, const struct channel_submission *s)
 	if (st == TR_OK)
 		return;
 	member->close_asked = false;
+	state_gradual_decided(member, st, 0);
 	if (member->call.id == id)
 		give_status(member, st, error.text);
 }

@@ -131,7 +131,8 @@ static bool node_sends(struct member *member, const struct view_peer_entry *peer
 static bool may_send(struct member *member, const struct view_peer_entry *peer, bool any_node)
 {
 	struct state_receive *receive = member->state_receive;
-	return peer->peer != member->peer && peer->participate_from <= receive->round &&
+	return peer->peer != member->peer && !peer->gradual &&
+	    peer->participate_from <= receive->round &&
 	    state_plan_find(&receive->plan, peer->peer) == NULL &&
 	    (any_node || !node_sends(member, peer));
 }

@@ -49,8 +49,10 @@ static bool is_last(const struct tr_sync *s)
 
 	if (!pace_decides(&s->options))
 		return !sync_schedule_slot(&s->schedule, s->round.round + 1, &slot);
-	return s->options.steps > 0 &&
-	    (double)s->counters->agreed.step >= NEARLY_LAST * (double)s->options.steps;
+	/* The newest merge whose step is known is the one before this round's. */
+	double step = (double)s->counters->agreed.step, a_round = step / (double)s->round.round;
+	double steps = (double)s->options.steps;
+	return steps > 0 && (step >= NEARLY_LAST * steps || step + 2 * a_round >= steps);
 }
 
 static bool defers(const struct tr_sync *s, const struct tr_state_progress *progress)
@@ -89,7 +91,7 @@ void arriving_closed(struct tr_sync *s, const struct tr_round *committed)
 	s->defers = committed->receive_state;
 	if (s->defers)
 		s->deferred++;
-	else if (s->round.receive_state)
+	else if (s->round.receive_state || s->deferred > 0)
 		has_come(s);
 }
 

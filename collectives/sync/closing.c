@@ -64,7 +64,8 @@ static void step_outer(struct tr_sync *s)
 	size_t count = sync_fragment_count(s, s->slot.fragment);
 	double weight = s->result.totals->weight;
 
-	if (!s->defers)
+	/* Who meant to defer compared nothing of its own, whatever came after. */
+	if ((s->close.flags & TR_DEFER_STATE) == 0)
 		drift_look_again(s);
 	late_recall(s);
 	sync_follow_schedule(s);

@@ -103,12 +103,14 @@ static tr_status check_places(const struct tr_sync *s, struct tr_error *error)
 /* Begins the round after the last merged one, again if it has been begun before. */
 tr_status sync_begin(struct tr_sync *s, struct tr_error *error)
 {
+	uint64_t before = s->round.round;
 	tr_status status;
 
 	do {
 		s->compared = s->settled = s->closed = s->defers = false;
 		status = tr_round_begin(s->group, &s->round, error);
-		s->begun_s = sync_monotonic_s();
+		if (s->round.round != before || s->begun_s == 0)
+			s->begun_s = sync_monotonic_s();
 		if (status == TR_OK)
 			status = check_places(s, error);
 		if (status == TR_OK && s->leases)
@@ -497,7 +499,7 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	find_step(s);
 	while (status == TR_OK && !s->finished && (!sync_contributes(s) || is_late(s)))
 		status = sit_out(s, error);
-	if (status == TR_OK && s->deferred > 0)
+	if (status == TR_OK && s->finished && s->deferred > 0)
 		status = arriving_too_late(s, error);
 	if (status == TR_OK)
 		status = enroll(s, error);

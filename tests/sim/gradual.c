@@ -38,7 +38,7 @@ bool gradual_defers(struct sim *sim, unsigned number)
 
 	if (!sim->gradual || !group_core_may_defer(node->core))
 		return false;
-	if (draw > 2 || gradual->deferred > 20) {
+	if (draw > 4 || gradual->deferred > 20) {
 		worker_wake(sim, number, LOOKS_MS * MS);
 		return false;
 	}

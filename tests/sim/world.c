@@ -268,7 +268,7 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 	    rng_below(sim->key, STREAM_SETUP, 13, 3) != 0;
 	sim->fulls = (!named || named->had >= 7) && rng_below(sim->key, STREAM_SETUP, 17, 4) == 0;
 	sim->declares = !named || named->had >= 8;
-	sim->gradual = (!named || named->had >= 9) && rng_below(sim->key, STREAM_SETUP, 18, 3) == 0;
+	sim->gradual = (!named || named->had >= 9) && rng_below(sim->key, STREAM_SETUP, 18, 3) > 0;
 	if (sim->early_waits)
 		sim->ahead_bytes = 1 + 256 * rng_below(sim->key, STREAM_SETUP, 8, 16);
 	if (sim->boards && rng_below(sim->key, STREAM_SETUP, 15, 2) == 0)

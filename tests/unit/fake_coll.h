@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "collectives/coll.h"
 #include "common/error.h"
@@ -53,6 +54,10 @@ struct tr_group {
 	unsigned events, checkpoints, steps_reported;
 	char event[512], checkpoint[4096], sample[4096];
 	uint64_t samples;
+	uint64_t
+	    whole_at; /* 0: not gradual; else all of its state is here when that round's first try is given up */
+	bool whole;
+	uint64_t whole_in_commit; /* all is here between the last look and the commit of that round */
 };
 
 struct fake_world {
@@ -83,7 +88,9 @@ static bool fake_takes_part(const struct tr_group *g, uint64_t round)
 
 static bool fake_contributes(const struct tr_group *g, uint64_t round)
 {
-	return !g->dead && (g->joins_at == 0 || g->joins_at < round);
+	return !g->dead &&
+	    (g->joins_at == 0 ||
+	        (g->whole_at > 0 ? g->whole && g->whole_at < round : g->joins_at < round));
 }
 
 void *tr_alloc(tr_group *g, size_t bytes)
@@ -180,13 +187,13 @@ tr_status tr_round_begin(tr_group *g, struct tr_round *round, struct tr_error *e
 	}
 	if (!fake_contributes(g, round->round))
 		round->index = round->contributors;
-	round->receive_state = g->joins_at == round->round;
+	round->receive_state = g->whole_at > 0 ? !g->whole : g->joins_at == round->round;
 	g->begun = round->round;
 	g->op_count = 0;
 	g->reduced = false;
 	(void)pthread_cond_broadcast(&w->changed);
 	/* A joiner comes in when the others are there. */
-	while (round->receive_state && w->groups[0].begun != g->begun)
+	while (round->receive_state && w->groups[0].begun != g->begun && g->joins_at == g->begun)
 		(void)pthread_cond_wait(&w->changed, &w->lock);
 	(void)pthread_mutex_unlock(&w->lock);
 	return TR_OK;
@@ -262,6 +269,16 @@ tr_status tr_state_receive_for(tr_group *g, uint32_t milliseconds,
 {
 	(void)milliseconds;
 	*progress = (struct tr_state_progress){ .whole = true };
+	if (g->whole_at > 0 && !g->whole) {
+		*progress = (struct tr_state_progress){ .bytes = 1100000000,
+			.missing = 1000000000,
+			.came = 100000000,
+			.may_defer = true };
+		(void)tr_state_receive(g, error);
+		struct timespec t = { 0, 50000000 };
+		(void)nanosleep(&t, NULL);
+		return TR_ETIMEDOUT;
+	}
 	return tr_state_receive(g, error);
 }
 
@@ -371,6 +388,8 @@ static void fake_decide(struct fake_world *w, struct tr_group *any)
 	w->partial = dying != 0;
 	w->verdict = TR_OK;
 	if (round == w->restart_at || (dying != 0 && !w->keep)) {
+		for (unsigned p = 0; p < w->peers; p++)
+			w->groups[p].whole = w->groups[p].whole || w->groups[p].whole_at == round;
 		w->verdict = TR_ERESTART;
 		w->restart_at = 0;
 		w->restart_in_progress = false;
@@ -498,8 +517,11 @@ tr_status tr_round_commit(tr_group *g, const struct tr_commit *commit, struct tr
 	(void)pthread_mutex_lock(&w->lock);
 	g->commit = *commit;
 	g->closing = false;
+	if (g->whole_in_commit > 0 && g->whole_in_commit == g->begun)
+		g->whole = true;
 	tr_status verdict = fake_meet(g, g->reduced ? fake_compare : fake_decide_and_compare);
 	round->partial = w->partial;
+	round->receive_state = g->whole_at > 0 && !g->whole;
 	if (verdict == TR_OK) {
 		g->committed++;
 		g->samples += commit->samples;

@@ -288,6 +288,160 @@ static void who_may_not_defer_waits(void **state)
 	end(s);
 }
 
+/* ---- by hand ---- */
+static struct tr_round hand_begin(struct learner *l)
+{
+	struct tr_error error = { 0 };
+	struct tr_round round = { 0 };
+	tr_status st = tr_round_begin(l->host->group, &round, &error);
+	if (st != TR_OK)
+		fail_msg("begin: %d %s", st, error.text);
+	return round;
+}
+
+static void hand_op(struct learner *l, const struct tr_round *round)
+{
+	struct tr_error error = { 0 };
+	*l->value = 1;
+	tr_status st = tr_allreduce(l->host->group, 7, l->value, 1, TR_F64, TR_SUM,
+	    round->index < round->contributors ? TR_CONTRIBUTE : 0, &error);
+	if (st != TR_OK)
+		fail_msg("op: %d %s", st, error.text);
+}
+
+static tr_status hand_commit(struct learner *l, unsigned flags, uint32_t ms)
+{
+	struct tr_error error = { 0 };
+	struct tr_round committed;
+	struct tr_commit commit = { .flags = flags };
+	tr_status st = tr_round_commit_for(l->host->group, &commit, &committed, ms, &error);
+	return st;
+}
+
+/* Two have had a round, and a third one is in their view. */
+static struct lesson *hand_start(unsigned slow_us)
+{
+	struct lesson *s = calloc(1, sizeof(*s));
+	const bool all[FX_HOSTS_MAX] = { true, true, true };
+	s->fx = fx_start(3, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	for (unsigned i = 0; i < 2; i++)
+		learner_attach(&s->learners[i], &s->fx->hosts[i], true, true);
+	fx_found(s->fx, 2);
+	struct tr_round r[2];
+	for (unsigned i = 0; i < 2; i++)
+		r[i] = hand_begin(&s->learners[i]);
+	fp_start(&s->proxy, &s->fx->hosts[2], (struct fp_harm){ .slow_us = slow_us });
+	learner_attach(&s->learners[2], &s->fx->hosts[2], false, true);
+	FX_WAIT(s->fx, s->fx->hosts[2].ready);
+	fx_change_view(s->fx, all);
+	for (unsigned i = 0; i < 2; i++)
+		hand_op(&s->learners[i], &r[i]);
+	(void)hand_commit(&s->learners[0], 0, 0);
+	assert_int_equal(hand_commit(&s->learners[1], 0, 5000), TR_OK);
+	assert_int_equal(hand_commit(&s->learners[0], 0, 5000), TR_OK);
+	for (unsigned i = 0; i < 2; i++)
+		apply(&s->learners[i]);
+	return s;
+}
+
+static struct tr_state_progress hand_look(struct learner *l, uint32_t ms, tr_status *st)
+{
+	struct tr_error error = { 0 };
+	struct tr_state_progress p = { 0 };
+	*st = tr_state_receive_for(l->host->group, ms, &p, &error);
+	return p;
+}
+
+static void hand_end(struct lesson *s)
+{
+	fp_stop(&s->proxy);
+	for (unsigned i = 0; i < 3; i++)
+		fx_host_stop(&s->fx->hosts[i]);
+	fx_stop(s->fx);
+	free(s);
+}
+
+/* Its round is abandoned between its last look at the state and its commit, which says TR_DEFER_STATE. */
+static void a_refused_commit_leaves_nothing(void **state)
+{
+	(void)state;
+	const bool left[FX_HOSTS_MAX] = { true, false, true };
+	struct lesson *s = hand_start(20000);
+	struct tr_round r[3];
+	tr_status st;
+	for (unsigned i = 0; i < 3; i++)
+		r[i] = hand_begin(&s->learners[i]);
+	hand_op(&s->learners[0], &r[0]);
+	hand_op(&s->learners[2], &r[2]);
+	while (!hand_look(&s->learners[2], 20, &st).may_defer)
+		assert_int_equal(st, TR_ETIMEDOUT);
+	fx_host_stop(&s->fx->hosts[1]);
+	fx_change_view(s->fx, left);
+	FX_WAIT(s->fx, !tr_progress(s->learners[2].host->group));
+	assert_int_equal(hand_commit(&s->learners[2], TR_DEFER_STATE, 5000), TR_ERESTART);
+	r[0] = hand_begin(&s->learners[0]);
+	r[2] = hand_begin(&s->learners[2]);
+	assert_true(r[2].receive_state);
+	hand_op(&s->learners[0], &r[0]);
+	hand_op(&s->learners[2], &r[2]);
+	for (unsigned i = 0; i < 20; i++) {
+		(void)hand_look(&s->learners[2], 500, &st);
+		if (st == TR_OK)
+			break;
+	}
+	assert_int_equal(st, TR_OK);
+	hand_end(s);
+}
+
+/* All of it has come when its caller has not begun the abandoned round again. */
+static void what_comes_before_the_second_try_counts(void **state)
+{
+	(void)state;
+	const bool left[FX_HOSTS_MAX] = { true, false, true };
+	struct lesson *s = hand_start(20000);
+	struct tr_round r[3];
+	tr_status st;
+	for (unsigned i = 0; i < 3; i++)
+		r[i] = hand_begin(&s->learners[i]);
+	for (unsigned i = 0; i < 3; i++)
+		hand_op(&s->learners[i], &r[i]);
+	while (hand_look(&s->learners[2], 20, &st).came < (1u << 20))
+		assert_int_equal(st, TR_ETIMEDOUT);
+	(void)hand_commit(&s->learners[0], 0, 0);
+	(void)hand_commit(&s->learners[1], 0, 0);
+	assert_int_equal(hand_commit(&s->learners[2], TR_DEFER_STATE, 5000), TR_OK);
+	assert_int_equal(hand_commit(&s->learners[0], 0, 5000), TR_OK);
+	assert_int_equal(hand_commit(&s->learners[1], 0, 5000), TR_OK);
+	for (unsigned i = 0; i < 3; i++)
+		apply(&s->learners[i]);
+	for (unsigned i = 0; i < 3; i++)
+		r[i] = hand_begin(&s->learners[i]);
+	hand_op(&s->learners[0], &r[0]);
+	hand_op(&s->learners[2], &r[2]);
+	(void)hand_look(&s->learners[2], 50, &st);
+	fx_host_stop(&s->fx->hosts[1]);
+	fx_change_view(s->fx, left);
+	FX_WAIT(s->fx, !tr_progress(s->learners[2].host->group));
+	r[0] = hand_begin(&s->learners[0]);
+	hand_op(&s->learners[0], &r[0]);
+	unsigned before = 0; /* it computes until nothing comes any more */
+	for (unsigned now = s->proxy.harm.states; now > before; now = s->proxy.harm.states) {
+		before = now;
+		(void)usleep(1000000);
+	}
+	r[2] = hand_begin(&s->learners[2]);
+	hand_op(&s->learners[2], &r[2]);
+	for (unsigned i = 0; i < 20; i++) {
+		(void)hand_look(&s->learners[2], 500, &st);
+		if (st == TR_OK)
+			break;
+	}
+	assert_int_equal(st, TR_OK);
+	assert_true(s->proxy.harm.states - before < 10);
+	hand_end(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +450,8 @@ int main(void)
 		cmocka_unit_test(a_view_changes_while_a_state_comes),
 		cmocka_unit_test(damage_that_came_early_is_found),
 		cmocka_unit_test(who_may_not_defer_waits),
+		cmocka_unit_test(a_refused_commit_leaves_nothing),
+		cmocka_unit_test(what_comes_before_the_second_try_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
