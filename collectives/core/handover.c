@@ -155,15 +155,25 @@ static bool handover_may_ask(const struct group_core *core)
 	return core->needs_state && !core->deferred && !core->altering;
 }
 
+/* It has said that it has the state, and the view that counts it is on its way. If the round were decided before that, it would sit out another one. */
+static bool handover_counts_soon(const struct group_core *core)
+{
+	const struct view_peer *me = view_find(&core->view, core->peer);
+
+	return !core->needs_state && core->now_us < core->counted_us && me && view_gradual(me);
+}
+
 uint64_t handover_deadline_us(const struct group_core *core)
 {
+	if (handover_counts_soon(core))
+		return core->counted_us;
 	return handover_may_ask(core) && core->proposal == 0 ? core->ask_again_us : UINT64_MAX;
 }
 
 /* Whether what was asked for is on its way only the engine knows: it lets a transfer that moves go on. */
 void handover_ask_again(struct group_core *core)
 {
-	if (core->view.number > 0 && core->now_us >= handover_deadline_us(core))
+	if (core->view.number > 0 && core->needs_state && core->now_us >= handover_deadline_us(core))
 		handover_ask(core);
 }
 
@@ -182,7 +192,7 @@ bool handover_may_defer(const struct group_core *core)
 
 bool handover_awaited(const struct group_core *core)
 {
-	return core->needs_state && !core->deferred;
+	return (core->needs_state && !core->deferred) || handover_counts_soon(core);
 }
 
 /* The view is of before, or its report was. */
@@ -233,6 +243,7 @@ tr_status handover_got(struct group_core *core, uint64_t from, tr_status status,
 		core->committed = round;
 		core->state_round = round;
 		core->moved = true;
+		core->counted_us = core->now_us + MEMBER_COUNTED_US;
 		handover_tell(core);
 		return TR_OK;
 	}

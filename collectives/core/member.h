@@ -35,6 +35,8 @@
 
 #define MEMBER_REPEAT_US \
 	1000000u /* a message to memberd without effect is said again: it may have restarted */
+#define MEMBER_COUNTED_US \
+	1000000u /* for a view that counts a joiner whose state came gradually; then its round is decided all the same */
 #define MEMBER_DAMAGED_MAX \
 	3 /* damaged transfers of the state in a row: it is no accident of the way any more */
 
@@ -132,6 +134,8 @@ struct group_core {
 	uint64_t
 	    recorded_round; /* the newest that is in the log with all before it, as far as we know */
 
+	uint64_t
+	    counted_us; /* until then it waits for a view that counts it, since it has all of its state */
 	bool needs_state; /* joiner */
 	bool altering; /* its caller may be changing what it has of it: from such a commit to the next begin */
 	bool deferred; /* its caller wants this round decided without it (handover.c) */

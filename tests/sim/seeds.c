@@ -127,7 +127,8 @@ const struct sim_seed sim_seeds[] = {
 	{ 93581, 8, "mismatch-with-peer-0",
 	    "a view's plan did not say who had submitted an op of which nobody held anything: who "
 	    "had another one named peer 0 as the other" },
-	{ 9768, 8, "mismatch-with-peer-0-2", "the same" },
+	{ 10688, 9, "mismatch-with-peer-0-2",
+	    "the same (9768, until who gives nothing owned nothing)" },
 	{ 49690, 8, "records-in-front-of-a-batch",
 	    "records that came after others which waited for the log went into it first, and their "
 	    "members were told to forget all up to them" },
@@ -147,7 +148,7 @@ static const struct {
 	{ 6433, "disagree in round 14" },
 	{ 3340, "which has none with it" },
 	{ 2993, "op 99 is unknown to peer" },
-	{ 9768, "segments at the first and" },
+	{ 10688, "segments at the first and" },
 };
 
 const char *seeds_story(uint64_t seed)
