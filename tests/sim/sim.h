@@ -19,7 +19,6 @@
 #ifndef TR_TESTS_SIM_H
 #define TR_TESTS_SIM_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +28,7 @@
 #include "common/digest.h"
 #include "common/rng.h"
 #include "daemon/membership/core/membership.h"
+#include "tests/sim/gradual.h"
 
 #define SIM_NODES_MAX   12 /* processes ever started in one run: 5 bits each in a 64-bit payload */
 #define SIM_ROUNDS_MAX  4096
@@ -196,14 +196,6 @@ enum sim_worker_state {
 	WORKER_ENDED,
 };
 
-/* Parts of a joiner's state that have come (gradual.c): after which round, and their history. */
-enum { SIM_GRADUAL_PARTS = 4 };
-struct sim_gradual {
-	uint64_t round, chain[SIM_GRADUAL_PARTS];
-	bool here[SIM_GRADUAL_PARTS];
-	unsigned deferred;
-};
-
 struct sim_worker {
 	enum sim_worker_state state;
 	struct tr_round round;
@@ -272,14 +264,6 @@ bool shape_residual_holds(const struct sim *sim, unsigned key, uint64_t round,
 void release_some(struct sim *sim, unsigned node); /* of those that all their members have */
 bool release_may_come(const struct sim *sim, unsigned node);
 void release_check(struct sim *sim, unsigned node, const struct sim_op *op); /* nobody wrote there */
-
-/* ---- gradual.c ---- */
-void gradual_asked(struct sim *sim, unsigned node, uint64_t round);
-bool gradual_defers(struct sim *sim,
-    unsigned node); /* it commits without its state; false: it looks again, or waits for it */
-void gradual_committed(struct sim *sim, unsigned node, uint64_t round, struct tr_digest digest);
-void gradual_whole(struct sim *sim, unsigned node, uint64_t round,
-    uint64_t chain); /* it has all of it */
 
 /* ---- node.c ---- */
 struct sim_left {
@@ -603,14 +587,14 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
-	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors; 6: and workers took
-	 * memory back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared a state of their own. */
+	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors; 6: and workers took memory
+	 * back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared states of their own; 9: that came gradually. */
 	unsigned had;
 	const char *name, *what;
 };
 extern const struct sim_seed sim_seeds[];
 extern const size_t sim_seed_count;
-/* Words that some member's failure has to have: without them a named seed does not tell its story any more, and guards nothing. NULL: its story is no failure, or it has none. */
+/* Words that some failure has to have: without them a named seed does not tell its story any more, and guards nothing. NULL: its story is no failure, or it has none. */
 const char *seeds_story(uint64_t seed);
 
 #endif

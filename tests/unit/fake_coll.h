@@ -568,50 +568,6 @@ tr_status tr_contributors(tr_group *g, uint32_t tag, size_t element, uint64_t *p
 	return TR_OK;
 }
 
-/* Nothing goes over a wire here. */
-tr_status tr_stats_get(tr_group *g, struct tr_stats *stats, struct tr_error *error)
-{
-	(void)g, (void)error;
-	*stats = (struct tr_stats){ .size_of = stats->size_of };
-	return TR_OK;
-}
-
-tr_status tr_links(tr_group *g, struct tr_link *links, size_t max, size_t *count,
-    struct tr_error *error)
-{
-	(void)g, (void)links, (void)max, (void)error;
-	*count = 0;
-	return TR_OK;
-}
-
-tr_status tr_assignment_get(tr_group *g, struct tr_assignment *assignment)
-{
-	(void)g, (void)assignment;
-	return TR_ENOTFOUND;
-}
-
-tr_status tr_report(tr_group *g, const struct tr_report *report)
-{
-	if (!isnan(report->loss) && report->loss != 0) {
-		if (g->steps_reported++ == 0)
-			g->first_loss = report->loss;
-		g->loss = report->loss;
-	}
-	if (!isnan(report->val_loss) && report->val_loss != 0)
-		g->val_loss = report->val_loss;
-	if (report->event != NULL) {
-		g->events++;
-		(void)snprintf(g->event, sizeof(g->event), "%s", report->event);
-	}
-	if (report->checkpoint != NULL) {
-		g->checkpoints++;
-		(void)snprintf(g->checkpoint, sizeof(g->checkpoint), "%s", report->checkpoint);
-	}
-	if (report->sample != NULL)
-		(void)snprintf(g->sample, sizeof(g->sample), "%s", report->sample);
-	return TR_OK;
-}
-
 static void fake_world_init(struct fake_world *w, unsigned peers)
 {
 	memset(w, 0, sizeof(*w));
@@ -633,5 +589,7 @@ static void fake_world_finish(struct fake_world *w)
 	(void)pthread_mutex_destroy(&w->lock);
 	(void)pthread_cond_destroy(&w->changed);
 }
+
+#include "tests/unit/fake_coll_told.h"
 
 #endif

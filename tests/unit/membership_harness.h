@@ -123,8 +123,7 @@ static inline void trace_install(struct world *w, const Traind__Peer__ViewInstal
 			trace(w, "(from %llu, counts %llu, donor p%llu)",
 			    (unsigned long long)p->participate_from,
 			    (unsigned long long)p->contribute_from, (unsigned long long)p->donor);
-		else if (p->participate_from != p->contribute_from &&
-		    p->contribute_from > resume->base_round)
+		else if (p->contribute_from > resume->base_round)
 			trace(w, "(counts %llu)", (unsigned long long)p->contribute_from);
 	}
 	trace(w, "] round %llu %s attempt %llu of ", (unsigned long long)resume->base_round,
@@ -410,26 +409,6 @@ static inline void ready(struct world *w, uint64_t conn, uint64_t group, uint64_
 	body.group = group;
 	body.peer = peer;
 	body.round = round;
-	body.state_signature = (char *)(uintptr_t) "w:4096";
-	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
-}
-
-/* Its state may come gradually. */
-static inline void ready_gradually(struct world *w, uint64_t conn, uint64_t group, uint64_t peer)
-{
-	Traind__Peer__PeerReady body = TRAIND__PEER__PEER_READY__INIT;
-	body.group = group, body.peer = peer, body.gradual = true;
-	body.state_signature = (char *)(uintptr_t) "w:4096";
-	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
-}
-
-/* Fresh, and a worker that died on its node left the state after a round. */
-static inline void ready_with_left(struct world *w, uint64_t conn, uint64_t group, uint64_t peer,
-    uint64_t left_round)
-{
-	Traind__Peer__PeerReady body = TRAIND__PEER__PEER_READY__INIT;
-	body.group = group, body.peer = peer;
-	body.left = true, body.left_round = left_round;
 	body.state_signature = (char *)(uintptr_t) "w:4096";
 	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
 }

@@ -1,5 +1,5 @@
 /* Golden traces of memberd's core: what it appends and sends, in order. SHOW=1 prints them instead of comparing. */
-#include "tests/unit/membership_harness.h"
+#include "tests/unit/membership_left.h"
 
 static void test_submit_to_view_1(void **state)
 {
@@ -186,24 +186,6 @@ static void test_join(void **state)
 	world_finish(&w);
 }
 
-static void ended_and_left(struct world *w, uint64_t conn, uint64_t peer, bool learning)
-{
-	Traind__Peer__WorkerExited body = TRAIND__PEER__WORKER_EXITED__INIT;
-	Traind__Peer__LastWords words = TRAIND__PEER__LAST_WORDS__INIT;
-	words.state_left = !learning;
-	words.learning_left = learning;
-	body.job_id = 1;
-	body.peer = peer;
-	body.signal = 9;
-	body.last_words = &words;
-	MESSAGE(w, conn, WORKER_EXITED, worker_exited, &body);
-}
-
-static void killed_and_left(struct world *w, uint64_t conn, uint64_t peer)
-{
-	ended_and_left(w, conn, peer, false);
-}
-
 /* A worker is killed in round 5 and leaves its state, that after round 4: the next one goes to that node, though another has
  * more room, and takes part in round 5 at once. If the others are further, it comes as any joiner does. */
 static void restart_where_it_was(uint64_t left_round, const char *view)
@@ -235,73 +217,6 @@ static void test_restart_from_its_own_memory(void **state)
 	restart_where_it_was(3,
 	    "append view view 3 hub p5 [p5 p7 p9(from 6, counts 7, donor p5)] round 5 finish "
 	    "attempt 2 of p5,p7\n");
-}
-
-static void gradual_report(struct world *w, uint64_t proposal, uint64_t view, uint64_t committed,
-    bool voted, bool without)
-{
-	Traind__Peer__ViewReport body = TRAIND__PEER__VIEW_REPORT__INIT;
-	body.group = 4, body.peer = 9;
-	body.proposal = proposal, body.view = view;
-	body.committed_round = committed, body.begun_round = committed + 1;
-	body.attempt = 2;
-	body.closed = body.voted = voted;
-	body.without_state = without;
-	MESSAGE(w, 2, VIEW_REPORT, view_report, &body);
-}
-
-static void asks_for_a_view(struct world *w, uint64_t view, const char *reason)
-{
-	Traind__Peer__LinkLost lost = TRAIND__PEER__LINK_LOST__INIT;
-	lost.group = 4, lost.view = view, lost.peer = 9;
-	lost.reason = (char *)(uintptr_t)reason;
-	MESSAGE(w, 2, LINK_LOST, link_lost, &lost);
-}
-
-/* p9 comes, and gets its state gradually: it keeps its place as long as it misses no round, gives nothing to any, counts as nobody who holds the state; and
- * contributes from the first view on of which it says that it has it. */
-static void test_a_state_that_comes_gradually(void **state)
-{
-	struct world w;
-	(void)state;
-	training(&w);
-	hello(&w, 4, 0, 104, 8);
-	killed_and_left(&w, 2, 6);
-	report(&w, 1, 4, 5, 2, 1, 3, 4, 1, false, 0, 0);
-	report(&w, 3, 4, 7, 2, 1, 4, 5, 1, false, 0, 0);
-	world_tick(&w, 300);
-	ready_gradually(&w, 2, 4, 9);
-	report(&w, 2, 4, 9, 3, 0, 0, 0, 0, false, 0, 0);
-	skip_trace(&w);
-	report(&w, 1, 4, 5, 3, 2, 4, 5, 2, false, 0x01, 0x01);
-	report(&w, 3, 4, 7, 3, 2, 4, 5, 2, false, 0, 0);
-	assert_non_null(strstr(w.trace,
-	    "[p5 p7 p9(from 6, counts 18446744073709551615, donor p5)] round 5 finish "));
-	/* Rounds 6 and 7 are over, and it had a part in them: some link breaks in round 8. */
-	asks_for_a_view(&w, 3, "cannot go on: a test");
-	skip_trace(&w);
-	gradual_report(&w, 4, 3, 7, false, true);
-	report(&w, 1, 4, 5, 4, 3, 7, 8, 3, false, 0, 0);
-	report(&w, 3, 4, 7, 4, 3, 7, 8, 3, false, 0, 0);
-	assert_non_null(
-	    strstr(w.trace, "p9(from 6, counts 18446744073709551615, donor p5)] round 8 "));
-	/* It has voted for round 8, which another one knows to be committed. */
-	asks_for_a_view(&w, 4, "cannot go on: a test");
-	skip_trace(&w);
-	gradual_report(&w, 5, 4, 7, true, true);
-	report(&w, 1, 4, 5, 5, 4, 8, 9, 4, false, 0, 0);
-	report(&w, 3, 4, 7, 5, 4, 7, 8, 4, true, 0xff, 0xff);
-	assert_non_null(
-	    strstr(w.trace, "p9(from 6, counts 18446744073709551615, donor p5)] round 9 "));
-	/* It has all of it. */
-	skip_trace(&w);
-	asks_for_a_view(&w, 5, "has the state now");
-	gradual_report(&w, 6, 5, 8, false, false);
-	report(&w, 1, 4, 5, 6, 5, 8, 9, 4, false, 0, 0);
-	report(&w, 3, 4, 7, 6, 5, 8, 9, 4, false, 0, 0);
-	assert_non_null(
-	    strstr(w.trace, "[p5 p7 p9(counts 10)] round 9 finish attempt 4 of p5,p7\n"));
-	world_finish(&w);
 }
 
 /* Nobody follows once the job has ended: the node need not keep the dead worker's memory. */
@@ -620,7 +535,6 @@ int main(void)
 		cmocka_unit_test(test_two_deaths_in_one_proposal),
 		cmocka_unit_test(test_join),
 		cmocka_unit_test(test_restart_from_its_own_memory),
-		cmocka_unit_test(test_a_state_that_comes_gradually),
 		cmocka_unit_test(test_what_was_left_goes_with_the_job),
 		cmocka_unit_test(test_what_a_lost_one_learned_goes_with_the_job),
 		cmocka_unit_test(test_restart_between_append_and_deliver),

@@ -1,0 +1,84 @@
+/* Peers whose state comes over several rounds (PeerReady.gradual), as memberd's core sees them. */
+#include "tests/unit/membership_left.h"
+
+/* Its state may come gradually. */
+static void ready_gradually(struct world *w, uint64_t conn, uint64_t group, uint64_t peer)
+{
+	Traind__Peer__PeerReady body = TRAIND__PEER__PEER_READY__INIT;
+	body.group = group, body.peer = peer, body.gradual = true;
+	body.state_signature = (char *)(uintptr_t) "w:4096";
+	MESSAGE(w, conn, PEER_READY, peer_ready, &body);
+}
+
+static void gradual_report(struct world *w, uint64_t proposal, uint64_t view, uint64_t committed,
+    bool voted, bool without)
+{
+	Traind__Peer__ViewReport body = TRAIND__PEER__VIEW_REPORT__INIT;
+	body.group = 4, body.peer = 9;
+	body.proposal = proposal, body.view = view;
+	body.committed_round = committed, body.begun_round = committed + 1;
+	body.attempt = 2;
+	body.closed = body.voted = voted;
+	body.without_state = without;
+	MESSAGE(w, 2, VIEW_REPORT, view_report, &body);
+}
+
+static void asks_for_a_view(struct world *w, uint64_t view, const char *reason)
+{
+	Traind__Peer__LinkLost lost = TRAIND__PEER__LINK_LOST__INIT;
+	lost.group = 4, lost.view = view, lost.peer = 9;
+	lost.reason = (char *)(uintptr_t)reason;
+	MESSAGE(w, 2, LINK_LOST, link_lost, &lost);
+}
+
+/* p9 comes, and gets its state gradually: it keeps its place as long as it misses no round, gives nothing to any, counts as nobody who holds the state; and
+ * contributes from the first view on of which it says that it has it. */
+static void test_a_state_that_comes_gradually(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	hello(&w, 4, 0, 104, 8);
+	killed_and_left(&w, 2, 6);
+	report(&w, 1, 4, 5, 2, 1, 3, 4, 1, false, 0, 0);
+	report(&w, 3, 4, 7, 2, 1, 4, 5, 1, false, 0, 0);
+	world_tick(&w, 300);
+	ready_gradually(&w, 2, 4, 9);
+	report(&w, 2, 4, 9, 3, 0, 0, 0, 0, false, 0, 0);
+	skip_trace(&w);
+	report(&w, 1, 4, 5, 3, 2, 4, 5, 2, false, 0x01, 0x01);
+	report(&w, 3, 4, 7, 3, 2, 4, 5, 2, false, 0, 0);
+	assert_non_null(strstr(w.trace,
+	    "[p5 p7 p9(from 6, counts 18446744073709551615, donor p5)] round 5 finish "));
+	/* Rounds 6 and 7 are over, and it had a part in them: some link breaks in round 8. */
+	asks_for_a_view(&w, 3, "cannot go on: a test");
+	skip_trace(&w);
+	gradual_report(&w, 4, 3, 7, false, true);
+	report(&w, 1, 4, 5, 4, 3, 7, 8, 3, false, 0, 0);
+	report(&w, 3, 4, 7, 4, 3, 7, 8, 3, false, 0, 0);
+	assert_non_null(
+	    strstr(w.trace, "p9(from 6, counts 18446744073709551615, donor p5)] round 8 "));
+	/* It has voted for round 8, which another one knows to be committed. */
+	asks_for_a_view(&w, 4, "cannot go on: a test");
+	skip_trace(&w);
+	gradual_report(&w, 5, 4, 7, true, true);
+	report(&w, 1, 4, 5, 5, 4, 8, 9, 4, false, 0, 0);
+	report(&w, 3, 4, 7, 5, 4, 7, 8, 4, true, 0xff, 0xff);
+	assert_non_null(
+	    strstr(w.trace, "p9(from 6, counts 18446744073709551615, donor p5)] round 9 "));
+	/* It has all of it. */
+	skip_trace(&w);
+	asks_for_a_view(&w, 5, "has the state now");
+	gradual_report(&w, 6, 5, 8, false, false);
+	report(&w, 1, 4, 5, 6, 5, 8, 9, 4, false, 0, 0);
+	report(&w, 3, 4, 7, 6, 5, 8, 9, 4, false, 0, 0);
+	assert_non_null(
+	    strstr(w.trace, "[p5 p7 p9(counts 10)] round 9 finish attempt 4 of p5,p7\n"));
+	world_finish(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_a_state_that_comes_gradually) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
