@@ -330,6 +330,59 @@ static void a_round_goes_on_without_a_gradual_state(void **state)
 	stop(h);
 }
 
+/* It has all of its state: if the round were decided before the view that counts it, it would have nothing to do in another one. */
+static void the_vote_waits_for_the_view_that_counts_it(void **state)
+{
+	(void)state;
+	struct handover *h = start();
+	h->view.contribute_from[2] = TR_ROUND_LATER;
+	pump_install(h->pump, &h->view);
+	for (unsigned i = 0; i < 3; i++)
+		begin(h, i);
+	got(h, 4, TR_OK);
+	commit(h, 3);
+	pump_run(h->pump);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(member(h, i)->decided_count, 0);
+	pump_propose(h->pump, 2);
+	assert_false(member(h, 2)->report->voted);
+	h->view.number = 2;
+	h->view.finish = true;
+	h->view.contribute_from[2] = 6;
+	h->view.donor[2] = 0;
+	pump_install(h->pump, &h->view);
+	pump_run(h->pump);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(member(h, i)->decided_count, 1);
+		begin(h, i);
+	}
+	assert_int_equal(member(h, 2)->begun.round, 6);
+	assert_int_equal(member(h, 2)->begun.contributors, 3);
+	assert_false(member(h, 2)->begun.receive_state);
+	stop(h);
+}
+
+/* memberd is away: a second later the round is decided all the same. */
+static void the_vote_waits_no_longer_than_a_second(void **state)
+{
+	(void)state;
+	struct handover *h = start();
+	h->view.contribute_from[2] = TR_ROUND_LATER;
+	pump_install(h->pump, &h->view);
+	for (unsigned i = 0; i < 3; i++)
+		begin(h, i);
+	got(h, 4, TR_OK);
+	commit(h, 3);
+	pump_run(h->pump);
+	assert_int_equal(member(h, 2)->decided_count, 0);
+	h->pump->now_us += 1000001;
+	assert_int_equal(pump_event(h->pump, 2, GROUP_TICK), TR_OK);
+	pump_run(h->pump);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(member(h, i)->decided_count, 1);
+	stop(h);
+}
+
 /* It had voted: somebody may have committed the round, so it commits it with the view that says so, and goes on with what it has. */
 static void who_gets_its_state_gradually_commits_what_it_voted_for(void **state)
 {
@@ -432,6 +485,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_joiner_takes_the_state_whatever_it_declared),
 		cmocka_unit_test(a_round_goes_on_without_a_gradual_state),
+		cmocka_unit_test(the_vote_waits_for_the_view_that_counts_it),
+		cmocka_unit_test(the_vote_waits_no_longer_than_a_second),
 		cmocka_unit_test(who_gets_its_state_gradually_commits_what_it_voted_for),
 		cmocka_unit_test(what_was_only_declared_is_left_to_nobody),
 		cmocka_unit_test(what_is_over_cannot_be_taken_back),
