@@ -348,6 +348,10 @@ static void the_vote_waits_for_the_view_that_counts_it(void **state)
 	assert_false(member(h, 2)->report->voted);
 	h->view.number = 2;
 	h->view.finish = true;
+	h->view.base_attempt = 1;
+	h->view.contributor_count = 2;
+	h->view.contributors[0] = 1;
+	h->view.contributors[1] = 2;
 	h->view.contribute_from[2] = 6;
 	h->view.donor[2] = 0;
 	pump_install(h->pump, &h->view);
