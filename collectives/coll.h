@@ -413,7 +413,7 @@ struct tr_commit {
 	/* Samples in the round's result, all contributors together: recorded. Must be equal on all peers, so take it from what was reduced
 	 * (tr_wait, in this try of the round): data of a peer that died after it was everywhere counts. 0 if unused. */
 	uint64_t samples;
-	uint64_t salt; /* must be equal on all peers (a digest of the state, say); 0 if unused */
+	uint64_t salt;  /* must be equal on all peers (a digest of the state, say); 0 if unused */
 	uint64_t flags; /* TR_DEFER_STATE (tr_state_add_gradual), or 0; each peer's own */
 	uint64_t reserved[3]; /* zero */
 };

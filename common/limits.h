@@ -52,11 +52,13 @@
 #define TR_SHM_UNGREETED_MAX        64 /* connections of shared memory that have not said hello yet */
 #define TR_STATE_TENSORS_MAX        4096
 #define TR_STATE_NAME_MAX           128
-#define TR_ROUND_LATER              UINT64_MAX /* contribute_from of who gets its state gradually and has not all of it */
-#define TR_STATE_CHUNK_BYTES        (256u << 10)
-#define TR_STATE_WINDOW_BYTES       (256u << 10) /* of state queued on a connection at a time: segments that come wait for so much */
-#define TR_STATE_DONORS_MAX         8 /* that send a joiner pieces of its state at a time */
-#define TR_STATE_DONOR_BYTES        (4u << 20) /* of state for each of them, at least */
+#define TR_ROUND_LATER \
+	UINT64_MAX /* contribute_from of who gets its state gradually and has not all of it */
+#define TR_STATE_CHUNK_BYTES (256u << 10)
+#define TR_STATE_WINDOW_BYTES \
+	(256u << 10) /* of state queued on a connection at a time: segments that come wait for so much */
+#define TR_STATE_DONORS_MAX  8          /* that send a joiner pieces of its state at a time */
+#define TR_STATE_DONOR_BYTES (4u << 20) /* of state for each of them, at least */
 #define TR_STATE_SILENT_MS \
 	3000 /* nothing came of a donor for so long: others are asked for its rest */
 #define TR_STATE_RECORDS_MAX 1024  /* records of rounds that go along with a state */
@@ -102,9 +104,9 @@
 #define TR_PROBE_RATE_US       1000000 /* of bytes, in each direction; over long ways more */
 #define TR_PROBE_RATE_TRIPS    20      /* so many round trips, since windows open by these */
 #define TR_PROBE_RATE_US_MAX   3000000
-#define TR_PROBE_BYTES         (32u << 20) /* in each direction */
+#define TR_PROBE_BYTES         (32u << 20)  /* in each direction */
 #define TR_PROBE_UNSENT_BYTES  (128u << 10) /* else a slow way has seconds of it in our own socket */
-#define TR_PROBE_MS            20000       /* all of it; whoever is slower than that is named */
+#define TR_PROBE_MS            20000        /* all of it; whoever is slower than that is named */
 #define TR_PROBE_ANSWER_MS \
 	(2 * TR_PROBE_MS) /* for a node to say what it measured: it may have to resolve a name first */
 #define TR_PROBES_SERVED_MAX 4   /* that others make with us at a time */

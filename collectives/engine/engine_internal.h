@@ -124,9 +124,9 @@ struct view_peer_entry {
 	uint64_t peer;
 	char address[TR_ADDRESS_MAX];
 	char node_name[TR_NAME_MAX];
-	uint64_t participate_from;          /* the first round that it was in, or will be */
-	bool gradual;                       /* it has not all of the state, and says so when it has */
-	bool near;                          /* on this host */
+	uint64_t participate_from; /* the first round that it was in, or will be */
+	bool gradual;              /* it has not all of the state, and says so when it has */
+	bool near;                 /* on this host */
 	char local_address[TR_ADDRESS_MAX]; /* of shared memory; "": none with this peer */
 	struct conn_relay *relay;           /* how we get to it; NULL: it is dialled */
 	struct traffic ended;               /* with it, on connections that are no more */

@@ -250,7 +250,8 @@ static void death_of_the_engine_is_noticed(void **state)
 	assert_int_equal(channel_worker_call(ends->worker, &s, &answer, &error), TR_EUNAVAILABLE);
 	assert_string_equal(error.text, "traind is gone");
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_int_equal(channel_worker_state(ends->worker, "x", 0, 0, 0, 0, &error), TR_EUNAVAILABLE);
+	assert_int_equal(channel_worker_state(ends->worker, "x", 0, 0, 0, 0, &error),
+	    TR_EUNAVAILABLE);
 }
 
 static void reports_wait_for_room(void **state)
