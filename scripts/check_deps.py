@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "collectives/kernels": PURE | {"collectives"},
     "collectives/transport": PURE,
     "collectives/engine": PURE | COLLECTIVES,
-    "collectives/sync": {"common", "collectives", "collectives/engine"},
+    "collectives/sync": {"common", "collectives", "collectives/kernels", "collectives/engine"},
     "collectives/backend": PURE | {"collectives", "collectives/kernels", "collectives/engine"},
     "daemon/plan": PURE | {"collectives"},
     "daemon/shell": {"common", "collectives/transport"},

@@ -362,10 +362,13 @@ void sharded_tell_replan(struct trainer *t)
 	add_drift(&w, s, wish);
 	add(&w, ": stays with ");
 	add_ranks(&w, &s->next);
-	add(&w,
-	    wish->kind == WISH_STAY
-	        ? ", as no other plan would take less"
-	        : ", as no other plan could be looked for (its first worker's log says why)");
+	if (wish->kind != WISH_STAY)
+		add(&w, ", as no other plan could be looked for (its first worker's log says why)");
+	else if (wish->now_ns > 0)
+		add(&w, ", as no other plan would take less than its %.3g ms by prediction",
+		    1e-6 * (double)wish->now_ns);
+	else
+		add(&w, ", as no other plan would take less");
 	trainer_report_event(t, w.text);
 }
 
