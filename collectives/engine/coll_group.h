@@ -32,7 +32,8 @@ enum { COLL_USES_MAX = 4 }; /* of an op: output, input, residual, residual_next 
 struct coll_tensor {
 	uintptr_t base;
 	size_t bytes;
-	uintptr_t reach; /* once sorted: the furthest end of this one and those before it */
+	uintptr_t reach;  /* once sorted: the furthest end of this one and those before it */
+	uint32_t gradual; /* 1 + its unit; 0: of none */
 	char name[TR_STATE_NAME_MAX];
 };
 

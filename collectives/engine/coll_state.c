@@ -37,6 +37,22 @@ static tr_status check_apart(const struct tr_group *group, const char *name, con
 	return TR_OK;
 }
 
+/* Pieces of a unit count as here together, so they come one after the other. `gradual`: 1 + unit, 0: of none. */
+static tr_status check_unit(const struct tr_group *group, const char *name, uint32_t gradual,
+    struct tr_error *error)
+{
+	if (gradual == 0)
+		return TR_OK;
+	for (unsigned i = 0; i + 1 < group->tensor_count; i++)
+		if (group->tensors[i].gradual == gradual && group->tensors[i + 1].gradual != gradual)
+			return tr_error_set(error, TR_EINVAL,
+			    "state \"%s\": unit %u: \"%s\" of it was followed by others; declare "
+			    "its "
+			    "pieces one after the other",
+			    name, gradual - 1, group->tensors[i].name);
+	return TR_OK;
+}
+
 static tr_status add(tr_group *group, const char *name, void *data, size_t bytes, uint32_t gradual,
     struct tr_error *error)
 {
@@ -57,6 +73,8 @@ static tr_status add(tr_group *group, const char *name, void *data, size_t bytes
 	if (channel_worker_locate(group->channel, data, bytes, &arena, &offset) != TR_OK)
 		return tr_error_set(error, TR_EINVAL, "%s: the memory is not from tr_alloc", name);
 	st = check_apart(group, name, data, bytes, error);
+	if (st == TR_OK)
+		st = check_unit(group, name, gradual, error);
 	if (st != TR_OK)
 		return st;
 	struct coll_tensor *tensor = one_more(group);
@@ -65,7 +83,9 @@ static tr_status add(tr_group *group, const char *name, void *data, size_t bytes
 	st = channel_worker_state(group->channel, name, arena, offset, bytes, gradual, error);
 	if (st != TR_OK)
 		return st;
-	*tensor = (struct coll_tensor){ .base = (uintptr_t)data, .bytes = bytes };
+	*tensor = (struct coll_tensor){ .base = (uintptr_t)data,
+		.bytes = bytes,
+		.gradual = gradual };
 	memcpy(tensor->name, name, strlen(name) + 1);
 	group->tensor_count++;
 	return TR_OK;

@@ -299,6 +299,30 @@ static void state_is_declared_once(void **state)
 	fx_stop(fx);
 }
 
+static void a_unit_is_declared_in_one_go(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_error error;
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	float *m = tr_alloc(group, 4096);
+	assert_non_null(m);
+	assert_int_equal(tr_state_add_gradual(group, "a", m, 4, 0, &error), TR_OK);
+	assert_int_equal(tr_state_add_gradual(group, "b", m + 1, 4, 0, &error), TR_OK);
+	assert_int_equal(tr_state_add_gradual(group, "c", m + 2, 4, 7, &error), TR_OK);
+	assert_int_equal(tr_state_add_gradual(group, "d", m + 3, 4, 0, &error), TR_EINVAL);
+	assert_string_equal(error.text,
+	    "state \"d\": unit 0: \"b\" of it was followed by others; declare its pieces one after "
+	    "the other");
+	assert_int_equal(tr_state_add(group, "d", m + 3, 4, &error), TR_OK); /* of no unit */
+	assert_int_equal(tr_state_add_gradual(group, "e", m + 4, 4, 7, &error), TR_EINVAL);
+	assert_int_equal(tr_state_add_gradual(group, "e", m + 4, 4, 8, &error), TR_OK);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_stop(fx);
+}
+
 /* A joiner may be getting it while the results come in. */
 static void nothing_is_written_into_declared_state(void **state)
 {
@@ -532,6 +556,7 @@ int main(void)
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
 		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
 		cmocka_unit_test(state_is_declared_once),
+		cmocka_unit_test(a_unit_is_declared_in_one_go),
 		cmocka_unit_test(nothing_is_written_into_declared_state),
 		cmocka_unit_test(a_joiner_takes_part_in_a_reduce_scatter),
 		cmocka_unit_test(every_collective_in_one_round),
