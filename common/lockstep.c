@@ -1,20 +1,24 @@
 #include "common/lockstep.h"
 
 #include <errno.h>
-#include <sched.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKS_OF_CLOCK 64 /* looks for who is to come, between two at the clock */
+#define LOOKS_AWAKE 2000 /* some 20 us, as a worker looks for its op before it sleeps */
+#define NAP_MS      100  /* the longest, before a look at the clock */
 
 struct member {
 	_Alignas(64) _Atomic uint64_t met, agreed; /* how often */
+	_Atomic uint32_t news;                     /* of these and `left`; who waits sleeps on it */
 	_Atomic bool left;
 };
 
@@ -59,11 +63,18 @@ tr_status lockstep_open(int page, unsigned self, unsigned members, struct lockst
 	return TR_OK;
 }
 
+static void wake(struct member *member)
+{
+	atomic_fetch_add(&member->news, 1);
+	(void)syscall(SYS_futex, &member->news, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 void lockstep_close(struct lockstep *l)
 {
 	if (l == NULL)
 		return;
 	atomic_store(&l->page->members[l->self].left, true);
+	wake(&l->page->members[l->self]);
 	(void)munmap(l->page, sizeof(struct page));
 	free(l);
 }
@@ -81,18 +92,31 @@ static bool has_come(const struct member *member, bool agreeing, uint64_t times)
 	    atomic_load(&member->left);
 }
 
-/* Until it has come so often; it has left, if it does not. */
+/* Until there are other news than `seen`, for so long; or for no reason. */
+static void nap(struct member *member, uint32_t seen)
+{
+	const struct timespec most = { 0, NAP_MS * 1000000L };
+	(void)syscall(SYS_futex, &member->news, FUTEX_WAIT, seen, &most, NULL, 0);
+}
+
+/* Until it has come so often; it has left, if it does not. Who looked for long sleeps: other work has the core then, and gives it back at once. */
 static void wait_for(struct member *member, bool agreeing, uint64_t times)
 {
 	uint64_t begun_ms = 0;
-	for (unsigned looks = 1; !has_come(member, agreeing, times); looks++) {
-		(void)sched_yield();
-		if (looks % LOOKS_OF_CLOCK != 0)
-			continue;
+	for (unsigned looks = 0; looks < LOOKS_AWAKE; looks++)
+		if (has_come(member, agreeing, times))
+			return;
+	for (;;) {
+		uint32_t seen = atomic_load(&member->news);
+		if (has_come(member, agreeing, times))
+			return;
+		nap(member, seen);
 		if (begun_ms == 0)
 			begun_ms = now_ms();
-		else if (now_ms() - begun_ms > LOCKSTEP_PATIENCE_MS)
+		else if (now_ms() - begun_ms > LOCKSTEP_PATIENCE_MS) {
 			atomic_store(&member->left, true);
+			wake(member);
+		}
 	}
 }
 
@@ -102,6 +126,7 @@ static bool come(struct lockstep *l, bool agreeing, unsigned first, unsigned end
 	struct member *members = l->page->members, *self = &members[l->self];
 	_Atomic uint64_t *mine = agreeing ? &self->agreed : &self->met;
 	uint64_t times = atomic_fetch_add(mine, 1) + 1;
+	wake(self);
 	for (unsigned i = first; i < end && !atomic_load(&self->left); i++)
 		if (i != l->self)
 			wait_for(&members[i], agreeing, times);

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/log.h"
@@ -104,8 +105,35 @@ static void *search(void *arg)
 	return NULL;
 }
 
+/* What the search goes by, for who wonders at what it found. */
+static void log_figures(const struct replan_task *task)
+{
+	char speeds[REPLAN_PEERS_MAX * sizeof(" 100000%")] = "";
+	size_t used = 0;
+	uint32_t from = 0, to = 0;
+	int64_t least = 0;
+	for (uint32_t i = 0; i < task->count; i++) {
+		const struct replan_figures *of = &task->figures[i];
+		used += (size_t)snprintf(speeds + used, sizeof(speeds) - used, " %lld%%",
+		    (long long)(of->speed_ppm / 10000));
+		for (uint32_t k = 0; k < task->count; k++) {
+			if (of->bandwidth[k] == 0 || (least > 0 && of->bandwidth[k] >= least))
+				continue;
+			least = of->bandwidth[k];
+			from = i;
+			to = k;
+		}
+	}
+	log_info("trainer",
+	    "another plan is looked for: contributors compute at%s of the speed that was planned "
+	    "with; the slowest measured link is from %u to %u, %.3g MB/s (0: none is)",
+	    speeds, from, to, 1e-6 * (double)least);
+}
+
 static void begin(struct replanner *p)
 {
+	log_figures(&p->next);
+
 	p->task = p->next;
 	p->waits = false;
 	p->wish = (struct wish){ .kind = WISH_FAILED };

@@ -71,8 +71,10 @@ def test_a_cable_that_becomes_slow(tmp_path, text, monkeypatch, count):
         lab.slow_down(nodes[1], "40mbit")
         wait_for(lambda: lab.json("status", number)["state"] not in ("queued", "running"), "its end", 300)
         done = lab.json("status", number)
-    events = "\n".join(event["text"] for event in done["events"])
+        said = re.findall(".*another plan is looked for.*", lab.trainctl("logs", number, "--rank", 0).stdout)
+    events = "\n".join([event["text"] for event in done["events"]] + said)
     assert done["state"] == "done", events
+    assert said, events
     words = re.search(rf"mesh: a step takes (\S+) ms, planned were \S+ ms, as from peer (\d+) to peer (\d+) goes (\d+) % of what was planned with: goes on with (dp [^;]*) instead of dp {count}, "
                       r"by prediction (\S+) ms instead of (\S+) ms; ", events)
     assert words, events
