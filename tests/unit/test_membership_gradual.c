@@ -31,6 +31,19 @@ static void asks_for_a_view(struct world *w, uint64_t view, const char *reason)
 	MESSAGE(w, 2, LINK_LOST, link_lost, &lost);
 }
 
+/* As `trainctl status` shows it. */
+static void shows(struct world *w, const char *state, const char *reason)
+{
+	Traind__V1__Job *job = membership_job(w->m, 1, true);
+	const Traind__V1__Peer *peer = NULL;
+	for (size_t i = 0; i < job->n_peers; i++)
+		peer = job->peers[i]->id == 9 ? job->peers[i] : peer;
+	assert_non_null(peer);
+	assert_string_equal(peer->state, state);
+	assert_string_equal(peer->reason, reason);
+	traind__v1__job__free_unpacked(job, NULL);
+}
+
 /* p9 comes, and gets its state gradually: it keeps its place as long as it misses no round, gives nothing to any, counts as nobody who holds the state; and
  * contributes from the first view on of which it says that it has it. */
 static void test_a_state_that_comes_gradually(void **state)
@@ -50,6 +63,7 @@ static void test_a_state_that_comes_gradually(void **state)
 	report(&w, 3, 4, 7, 3, 2, 4, 5, 2, false, 0, 0);
 	assert_non_null(strstr(w.trace,
 	    "[p5 p7 p9(from 6, counts 18446744073709551615, donor p5)] round 5 finish "));
+	shows(&w, "joining", "its state comes over several rounds");
 	/* Rounds 6 and 7 are over, and it had a part in them: some link breaks in round 8. */
 	asks_for_a_view(&w, 3, "cannot go on: a test");
 	skip_trace(&w);
@@ -74,6 +88,7 @@ static void test_a_state_that_comes_gradually(void **state)
 	report(&w, 3, 4, 7, 6, 5, 8, 9, 4, false, 0, 0);
 	assert_non_null(
 	    strstr(w.trace, "[p5 p7 p9(counts 10)] round 9 finish attempt 4 of p5,p7\n"));
+	shows(&w, "active", "");
 	world_finish(&w);
 }
 

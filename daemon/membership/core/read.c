@@ -12,6 +12,14 @@
 /* Of a job, or one of each peer: who watches it is sent them ten times a second. */
 #define LINKS_SHOWN_MAX 512
 
+/* In the view, while its state comes over several rounds (install.c): it gives nothing to any. */
+static bool is_arriving(const struct membership *m, const struct peer *peer)
+{
+	const struct group *group = state_group(m, peer->group);
+	const Traind__Peer__ViewPeer *row = group != NULL ? state_view_peer(group, peer->id) : NULL;
+	return row != NULL && row->contribute_from == TR_ROUND_LATER;
+}
+
 static const char *peer_state_name(const struct membership *m, const struct peer *peer)
 {
 	const struct group *group = state_group(m, peer->group);
@@ -25,7 +33,7 @@ static const char *peer_state_name(const struct membership *m, const struct peer
 	if (peer->group == 0)
 		return peer->soft.started ? "active" : "starting";
 	if (group != NULL && state_view_peer(group, peer->id) != NULL)
-		return "active";
+		return is_arriving(m, peer) ? "joining" : "active";
 	return peer->soft.ready ? "joining" : "starting";
 }
 
@@ -38,7 +46,9 @@ static const char *peer_reason(const struct membership *m, const struct peer *pe
 		return peer->soft.reason;
 	if (peer->soft.suspicion[0] != '\0')
 		return peer->soft.suspicion;
-	return node != NULL ? node->soft.suspicion : "";
+	if (node != NULL && node->soft.suspicion[0] != '\0')
+		return node->soft.suspicion;
+	return is_arriving(m, peer) ? "its state comes over several rounds" : "";
 }
 
 static void fill_peer(const struct membership *m, struct peer *peer, Traind__V1__Peer *row,
