@@ -309,6 +309,21 @@ static bool check_refused(struct sim *sim, unsigned number, const struct tr_roun
 	return false;
 }
 
+/* Callers tell contributors apart by what they were told at their begin, also where a round was redone behind them. */
+static void check_told(struct sim *sim, unsigned number, struct sim_truth *truth)
+{
+	const struct tr_round *told = &sim->nodes[number].worker.round;
+
+	if (told->index >= told->contributors || told->index >= SIM_NODES_MAX)
+		return;
+	unsigned *who = &truth->told[told->index];
+	if (*who != 0 && *who != number + 1)
+		sim_violation(sim,
+		    "I2: n%u and n%u were both told that they are contributor %u of round %lu",
+		    *who - 1, number, told->index, (unsigned long)told->round);
+	*who = number + 1;
+}
+
 void check_committed(struct sim *sim, unsigned number, const struct tr_round *round)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -349,7 +364,7 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 	if (worker->holds)
 		worker->chain = chain;
 	if (!truth->known) {
-		*truth = (struct sim_truth){ true, digest, chain };
+		*truth = (struct sim_truth){ true, digest, chain, { 0 } };
 		check_newest(sim, round);
 	} else if (!tr_digest_equal(truth->results, digest)) {
 		sim_violation(sim, "I1: n%u holds other results of round %lu", number,
@@ -358,6 +373,7 @@ void check_committed(struct sim *sim, unsigned number, const struct tr_round *ro
 		sim_violation(sim, "I7: n%u has another history up to round %lu", number,
 		    (unsigned long)round->round);
 	}
+	check_told(sim, number, truth);
 	if (!worker->holds)
 		gradual_committed(sim, number, round->round, digest);
 	for (unsigned i = 0; i < worker->op_count; i++)

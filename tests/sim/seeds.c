@@ -129,6 +129,10 @@ const struct sim_seed sim_seeds[] = {
 	    "had another one named peer 0 as the other" },
 	{ 10688, 9, "mismatch-with-peer-0-2",
 	    "the same (9768, until who gives nothing owned nothing)" },
+	{ 2797, 9, "two-contributors-of-one-index",
+	    "who had got all of its state contributed to a round that was redone behind the "
+	    "others, and was told an "
+	    "index that one of them had" },
 	{ 49690, 8, "records-in-front-of-a-batch",
 	    "records that came after others which waited for the log went into it first, and their "
 	    "members were told to forget all up to them" },

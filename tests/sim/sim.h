@@ -447,6 +447,8 @@ struct sim_truth {
 	bool known;
 	struct tr_digest results;
 	uint64_t chain;
+	unsigned
+	    told[SIM_NODES_MAX]; /* 1 + who was told at its begin that it contributes with that index; 0: nobody */
 };
 
 /* What the members of a scope hold of one of its ops; the newest ones. */

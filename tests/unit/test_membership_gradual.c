@@ -92,8 +92,42 @@ static void test_a_state_that_comes_gradually(void **state)
 	world_finish(&w);
 }
 
+/* With `uniform` a round is redone behind the callers that contribute to it, who keep the indices that they were told. So who has got all of its state while a contributor of it
+ * was lost contributes to the next one: it would be told an index that another one has. */
+static void test_a_round_that_is_redone_keeps_its_contributors(void **state)
+{
+	struct world w;
+	(void)state;
+	Traind__V1__JobSpec *spec = native_spec(3);
+	struct tr_error error = { 0 };
+	assert_int_equal(job_option_set(spec, "sync.mode", "diloco", &error), TR_OK);
+	training_with(&w, spec);
+	hello(&w, 4, 0, 104, 8);
+	killed_and_left(&w, 2, 6);
+	report(&w, 1, 4, 5, 2, 1, 3, 4, 1, false, 0, 0);
+	report(&w, 3, 4, 7, 2, 1, 4, 5, 1, false, 0, 0);
+	world_tick(&w, 300);
+	ready_gradually(&w, 2, 4, 9);
+	report(&w, 2, 4, 9, 3, 0, 0, 0, 0, false, 0, 0);
+	report(&w, 1, 4, 5, 3, 2, 4, 5, 2, false, 0, 0);
+	skip_trace(&w);
+	report(&w, 3, 4, 7, 3, 2, 4, 5, 2, false, 0, 0);
+	assert_non_null(strstr(w.trace,
+	    "[p5 p7 p9(from 6, counts 18446744073709551615, donor p5)] round 5 finish "));
+	/* Round 6 is under way, as 0 and 1 of 2; p9 has all of its state, and p5 dies before it answers the proposal. */
+	asks_for_a_view(&w, 3, "has the state now");
+	killed_and_left(&w, 1, 5);
+	skip_trace(&w);
+	gradual_report(&w, 5, 3, 5, false, false);
+	report(&w, 3, 4, 7, 5, 3, 5, 6, 3, false, 0, 0);
+	assert_null(strstr(w.trace, "of p7,p9"));
+	assert_non_null(strstr(w.trace, "[p7 p9(counts 7)] round 6 start attempt 5 of p7\n"));
+	world_finish(&w);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_a_state_that_comes_gradually) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_a_state_that_comes_gradually),
+		cmocka_unit_test(test_a_round_that_is_redone_keeps_its_contributors) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

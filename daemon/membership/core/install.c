@@ -213,6 +213,13 @@ static uint64_t next_donor(const struct builder *b, size_t *turn)
 	return 0;
 }
 
+/* Behind its callers: those who contribute keep the indices that they were told, and nobody is told one of them besides. */
+static bool is_redone(const struct builder *b)
+{
+	const struct resume_decision *d = &b->decision;
+	return b->policy == TRAIND__PEER__POLICY__POLICY_UNIFORM && d->abandoned && !d->restart;
+}
+
 static void fill_rows(struct builder *b)
 {
 	const struct resume_decision *d = &b->decision;
@@ -244,7 +251,7 @@ static void fill_rows(struct builder *b)
 		}
 		bool waited = e->row.contribute_from == TR_ROUND_LATER;
 		if (e->holds && waited)
-			e->row.contribute_from = entry;
+			e->row.contribute_from = entry + (is_redone(b) ? 1 : 0);
 		if (e->holds)
 			continue;
 		/* It still waits for its state: same entry if that round is still to come, else a
