@@ -192,8 +192,8 @@ TR_API tr_status tr_state_add(tr_group *group, const char *name, void *data, siz
  *	struct tr_commit commit = { .salt = salt };
  *	struct tr_state_progress progress;
  *	st = round.receive_state ? tr_state_receive_for(group, 0, &progress, &error) : TR_OK;
- *	if (st == TR_ETIMEDOUT && progress.may_defer && progress.came >= enough)
- *		commit.flags = TR_DEFER_STATE;      // else wait longer: nothing is won if hardly anything comes in each round
+ *	if (st == TR_ETIMEDOUT && progress.may_defer && progress.kept >= enough)
+ *		commit.flags = TR_DEFER_STATE;      // else wait longer: nothing is won if hardly anything stays of each round
  *	st = tr_round_commit(group, &commit, &round, &error);
  *	apply(group);                               // then begin the next round; receive_state is true until all is here
  *
@@ -403,7 +403,8 @@ struct tr_state_progress {
 	uint64_t came;           /* in this round, in all of its tries */
 	bool whole;              /* all is here, and its digests agree */
 	bool may_defer;          /* TR_DEFER_STATE would be obeyed: what is not gradual is here */
-	uint64_t reserved[2];
+	uint64_t kept; /* of `came`: what would stay if the round were decided now: whole units alone */
+	uint64_t reserved[1];
 };
 /* The same, waiting for at most so long: TR_ETIMEDOUT while it is not whole. Then, and with TR_OK, *progress (not NULL) is filled; otherwise it is left as it is. */
 TR_API tr_status tr_state_receive_for(tr_group *group, uint32_t milliseconds,

@@ -36,6 +36,33 @@ static uint64_t bytes_missing(const struct state_receive *receive)
 	return bytes;
 }
 
+/* The tensors from `first` on that are of one unit, or of none; whether all of it is here. */
+static unsigned unit_end(const struct member *member, unsigned first, bool *here)
+{
+	const struct channel_host *host = member->host;
+	unsigned end = first;
+	*here = true;
+	for (;
+	     end < host->tensor_count && host->tensors[end].gradual == host->tensors[first].gradual;
+	     end++)
+		*here = *here && tensor_here(member->state_receive, end);
+	return end;
+}
+
+static uint64_t bytes_whole(const struct member *member)
+{
+	const struct channel_host *host = member->host;
+	uint64_t bytes = 0;
+	unsigned end;
+	for (unsigned first = 0; first < host->tensor_count; first = end) {
+		bool here;
+		end = unit_end(member, first, &here);
+		for (unsigned i = first; here && host->tensors[i].gradual != 0 && i < end; i++)
+			bytes += host->tensors[i].bytes;
+	}
+	return bytes;
+}
+
 void state_gradual_progress(const struct member *member, struct tr_state_progress *progress)
 {
 	const struct state_receive *receive = member->state_receive;
@@ -48,6 +75,8 @@ void state_gradual_progress(const struct member *member, struct tr_state_progres
 	progress->missing = bytes_missing(receive);
 	uint64_t here = progress->bytes - progress->missing;
 	progress->came = here > receive->here_before ? here - receive->here_before : 0;
+	uint64_t whole = bytes_whole(member);
+	progress->kept = whole > receive->here_before ? whole - receive->here_before : 0;
 	progress->may_defer = group_core_may_defer(member->core) && !receive->local &&
 	    !receive->paused && rest_here(member);
 }
@@ -59,11 +88,8 @@ static void drop_parts(const struct member *member)
 	const struct channel_host *host = member->host;
 	unsigned end;
 	for (unsigned first = 0; first < host->tensor_count; first = end) {
-		bool here = true;
-		for (end = first; end < host->tensor_count &&
-		     host->tensors[end].gradual == host->tensors[first].gradual;
-		     end++)
-			here = here && tensor_here(receive, end);
+		bool here;
+		end = unit_end(member, first, &here);
 		if (!here && host->tensors[first].gradual != 0)
 			state_plan_spoilt(&receive->plan, receive->map.first[first],
 			    receive->map.first[end]);

@@ -11,11 +11,11 @@
 
 bool arriving_defers(const struct arriving *now)
 {
-	if (now->came == 0 || now->missing == 0 || now->elapsed_s <= 0)
+	if (now->came == 0 || now->kept == 0 || now->missing == 0 || now->elapsed_s <= 0)
 		return false;
 	double n = now->contributors, rate = (double)now->came / now->elapsed_s;
 	double result_s = (double)now->result / rate, rest_s = (double)now->missing / rate;
-	uint64_t rounds = (now->missing + now->came - 1) / now->came;
+	uint64_t rounds = (now->missing + now->kept - 1) / now->kept;
 
 	return (double)rounds * (n * result_s + now->elapsed_s + result_s) < n * rest_s;
 }
@@ -60,6 +60,7 @@ static bool defers(const struct tr_sync *s, const struct tr_state_progress *prog
 	size_t count = sync_fragment_count(s, s->slot.fragment);
 	struct arriving now = { .missing = progress->missing,
 		.came = progress->came,
+		.kept = progress->kept,
 		.result = s->options.codec == TR_CODEC_NONE ? count * sizeof(float)
 		                                            : codec_bytes(s->options.codec, count),
 		.elapsed_s = sync_monotonic_s() - s->begun_s,

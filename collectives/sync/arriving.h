@@ -14,12 +14,13 @@
 
 struct arriving {
 	uint64_t missing, came; /* bytes of the state; came: in this round */
+	uint64_t kept;          /* of what came: what would stay */
 	uint64_t result;        /* of a round, bytes on the wire */
 	double elapsed_s;       /* in this round */
 	unsigned contributors;
 };
 /* Whether going on without the rest costs the group less work. With rate = came / elapsed, n contributors wait for missing / rate seconds, or else in
- * each of k = missing / came more rounds (rounded up) for result / rate, and one peer is idle in these. Pure.
+ * each of k = missing / kept more rounds (rounded up) for result / rate, and one peer is idle in these. Pure.
  *
  *	defers if  k (n result / rate + elapsed + result / rate)  <  n missing / rate */
 bool arriving_defers(const struct arriving *now);

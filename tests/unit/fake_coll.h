@@ -273,6 +273,7 @@ tr_status tr_state_receive_for(tr_group *g, uint32_t milliseconds,
 		*progress = (struct tr_state_progress){ .bytes = 1100000000,
 			.missing = 1000000000,
 			.came = 100000000,
+			.kept = 100000000,
 			.may_defer = true };
 		(void)tr_state_receive(g, error);
 		struct timespec t = { 0, 50000000 };

@@ -2,12 +2,42 @@
  * reduced to every byte, so a byte that missed a round, had one twice, or was changed by what was not there yet, is wrong.
  */
 #define FP_CONNECTIONS_MAX 4096 /* each round has its own */
+#include "collectives/engine/engine_internal.h"
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/frame_proxy.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
 
 #define WEIGHTS ((size_t)6 << 20)
 #define UNIT    ((size_t)512 << 10)
 #define SLOW_US 4000
+
+/* That engine's thread is late: what is read came more than a second before. */
+static uv_thread_t late_thread;
+static atomic_bool late;
+
+static int look_late(int events)
+{
+	uv_thread_t me = uv_thread_self();
+	if (events > 0 && atomic_load(&late) && uv_thread_equal(&me, &late_thread))
+		(void)usleep(1100000);
+	return events;
+}
+
+__attribute__((visibility("default"))) int epoll_wait(int fd, struct epoll_event *events, int most,
+    int timeout)
+{
+	return look_late((int)syscall(SYS_epoll_wait, fd, events, most, timeout));
+}
+
+__attribute__((visibility("default"))) int epoll_pwait(int fd, struct epoll_event *events, int most,
+    int timeout, const sigset_t *mask)
+{
+	return look_late((int)syscall(SYS_epoll_pwait, fd, events, most, timeout, mask, _NSIG / 8));
+}
 
 struct account {
 	uint64_t rounds, total,
@@ -288,6 +318,25 @@ static void who_may_not_defer_waits(void **state)
 	end(s);
 }
 
+/* A second after it was asked for it is asked for again, but not when it has just come: that would come into memory that its caller may have changed by then. */
+static void what_has_come_is_not_asked_for_again(void **state)
+{
+	(void)state;
+	struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US }, false, false,
+	    TRAIND__PEER__POLICY__POLICY_REPLAY);
+	late_thread = s->fx->hosts[2].engine->thread;
+	while (s->proxy.harm.states < 2 * (WEIGHTS >> 18) - 8)
+		(void)usleep(100);
+	atomic_store(&late, true);
+	FX_WAIT(s->fx, s->learners[2].whole || failed(&s->learners[2]));
+	atomic_store(&late, false);
+	if (failed(&s->learners[2]))
+		fail_msg("%s", s->learners[2].error.text);
+	FX_WAIT(s->fx, s->learners[2].contributed >= 10 || failed(&s->learners[2]));
+	FX_IS(s->fx, !failed(&s->learners[2]));
+	end(s);
+}
+
 /* ---- by hand ---- */
 static struct tr_round hand_begin(struct learner *l)
 {
@@ -394,6 +443,41 @@ static void a_refused_commit_leaves_nothing(void **state)
 	hand_end(s);
 }
 
+/* Pieces of a unit that is not whole are lost with the commit, and no reason to go on without the rest. */
+static void pieces_of_a_unit_are_not_kept(void **state)
+{
+	(void)state;
+	struct lesson *s = hand_start(20000);
+	struct tr_state_progress p = { 0 };
+	struct tr_round r[3];
+	tr_status st;
+	for (unsigned i = 0; i < 3; i++)
+		r[i] = hand_begin(&s->learners[i]);
+	for (unsigned i = 0; i < 3; i++)
+		hand_op(&s->learners[i], &r[i]);
+	while (p.came < (256u << 10))
+		p = hand_look(&s->learners[2], 1, &st);
+	assert_true(p.came < 2 * UNIT);
+	assert_int_equal(p.kept, 0);
+	while (p.kept == 0 || !p.may_defer)
+		p = hand_look(&s->learners[2], 1, &st);
+	assert_int_equal(p.kept % (2 * UNIT), 0);
+	assert_true(p.kept <= p.came);
+	uint64_t kept = p.kept;
+	(void)hand_commit(&s->learners[0], 0, 0);
+	(void)hand_commit(&s->learners[1], 0, 0);
+	assert_int_equal(hand_commit(&s->learners[2], TR_DEFER_STATE, 5000), TR_OK);
+	assert_int_equal(hand_commit(&s->learners[0], 0, 5000), TR_OK);
+	assert_int_equal(hand_commit(&s->learners[1], 0, 5000), TR_OK);
+	for (unsigned i = 0; i < 3; i++)
+		apply(&s->learners[i]);
+	for (unsigned i = 0; i < 3; i++)
+		r[i] = hand_begin(&s->learners[i]);
+	p = hand_look(&s->learners[2], 0, &st);
+	assert_true(p.missing + p.came <= p.bytes - kept);
+	hand_end(s);
+}
+
 /* All of it has come when its caller has not begun the abandoned round again. */
 static void what_comes_before_the_second_try_counts(void **state)
 {
@@ -450,7 +534,9 @@ int main(void)
 		cmocka_unit_test(a_view_changes_while_a_state_comes),
 		cmocka_unit_test(damage_that_came_early_is_found),
 		cmocka_unit_test(who_may_not_defer_waits),
+		cmocka_unit_test(what_has_come_is_not_asked_for_again),
 		cmocka_unit_test(a_refused_commit_leaves_nothing),
+		cmocka_unit_test(pieces_of_a_unit_are_not_kept),
 		cmocka_unit_test(what_comes_before_the_second_try_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@ static bool defers(double elapsed_s, double came_mb, double missing_mb, double r
 {
 	const struct arriving now = { .missing = (uint64_t)(missing_mb * MB),
 		.came = (uint64_t)(came_mb * MB),
+		.kept = (uint64_t)(came_mb * MB),
 		.result = (uint64_t)(result_mb * MB),
 		.elapsed_s = elapsed_s,
 		.contributors = contributors };
@@ -51,6 +52,23 @@ static void nothing_is_known_before_something_came(void **state)
 	assert_false(defers(5, 0, 150, 2.5, 64));
 	assert_false(defers(0, 1, 150, 2.5, 64));
 	assert_false(defers(5, 25, 0, 2.5, 64));
+}
+
+/* Pieces of many units, none of which is whole: they come anew in the next round, and so on for ever. */
+static void what_does_not_stay_is_no_progress(void **state)
+{
+	(void)state;
+	struct arriving now = { .missing = 80 * MB,
+		.came = 2 * MB,
+		.kept = 2 * MB,
+		.result = MB,
+		.elapsed_s = 1,
+		.contributors = 16 };
+	assert_true(arriving_defers(&now));
+	now.kept = 0;
+	assert_false(arriving_defers(&now));
+	now.kept = MB / 4;
+	assert_false(arriving_defers(&now));
 }
 
 /* Both ways played to the end, at the same rate: rounds of `work_s` of computation, in which the state comes, and then the result, which it waits for. */
@@ -93,6 +111,7 @@ int main(void)
 		cmocka_unit_test(many_do_not_wait_for_one),
 		cmocka_unit_test(one_alone_waits),
 		cmocka_unit_test(nothing_is_known_before_something_came),
+		cmocka_unit_test(what_does_not_stay_is_no_progress),
 		cmocka_unit_test(the_way_that_costs_more_is_not_taken),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
