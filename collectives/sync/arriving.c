@@ -42,6 +42,20 @@ tr_status arriving_head(struct tr_sync *s, struct tr_error *error)
 	return status == TR_ETIMEDOUT ? TR_OK : status;
 }
 
+tr_status arriving_all(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+
+	while (status == TR_OK && s->round.receive_state) {
+		status = tr_state_receive(s->group, error);
+		if (status == TR_OK)
+			has_come(s);
+		else if (status == TR_ERESTART)
+			status = sync_begin(s, error);
+	}
+	return status;
+}
+
 /* Who goes on without its state has to get it in a later round. */
 static bool is_last(const struct tr_sync *s)
 {

@@ -27,6 +27,8 @@ bool arriving_defers(const struct arriving *now);
 
 /* Waits for what is read before anything else: counters, digests, the account of samples. */
 tr_status arriving_head(struct tr_sync *sync, struct tr_error *error);
+/* All was merged when it came: nothing changes any more what it has, so it waits for all of it. */
+tr_status arriving_all(struct tr_sync *sync, struct tr_error *error);
 /* Behind the round's ops: waits until all of it is here, or enough of it that the round need not wait: then the commit is to say so (tr_sync.defers). */
 tr_status arriving_rest(struct tr_sync *sync, struct tr_error *error);
 /* The round was committed; the rest may have come while it was. */

@@ -494,6 +494,7 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 		status = check_policy(s, error);
 	if (status == TR_OK && !enter_slot(s, s->round.round)) {
 		s->finished = true;
+		status = arriving_all(s, error);
 		now->after = s->round;
 	}
 	find_step(s);

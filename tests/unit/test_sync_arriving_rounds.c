@@ -88,10 +88,53 @@ static void all_came_just_before_the_commit(void **state)
 	play(&world, members);
 }
 
+/* Nothing is merged any more in which the rest could come: it has all of it, or its parameters would not be the group's. */
+static void who_comes_when_all_is_merged_waits_for_all_of_it(void **state)
+{
+	(void)state;
+	struct fake_world world;
+	struct peer *peers[2];
+	struct tr_round after;
+	struct tr_error error;
+	fake_world_init(&world, 2);
+	world.groups[1].joins_at = 3;
+	world.groups[1].whole_at = 99;
+	world.groups[1].head_only = true;
+	for (unsigned i = 0; i < 2; i++) {
+		struct peer *p = peers[i] = calloc(1, sizeof(*p));
+		assert_non_null(p);
+		p->options = options_of(TR_SYNC_DILOCO);
+		p->options.steps = 2 * H;
+		p->options.batch = 0;
+		p->options.alone_steps = 0;
+		peer_create(p, &world.groups[i], 1 + 50 * (float)i);
+	}
+	struct member first = { .peer = peers[0] };
+	(void)live(&first);
+	if (first.status != TR_OK)
+		fail_msg("%s", first.error.text);
+	/* A round of its caller's own. */
+	assert_int_equal(tr_round_begin(&world.groups[0], &after, &error), TR_OK);
+	assert_int_equal(after.round, 3);
+	assert_int_equal(tr_state_ready(&world.groups[1], 0, &error), TR_OK);
+	assert_int_equal(tr_sync_start(peers[1]->sync, &peers[1]->now, &error), TR_OK);
+	assert_true(peers[1]->now.finished);
+	assert_int_equal(peers[1]->now.after.round, 3);
+	assert_false(peers[1]->now.after.receive_state);
+	const struct numbers merged = numbers_of(peers[0]);
+	assert_near(peers[1], &merged);
+	for (unsigned i = 0; i < 2; i++) {
+		tr_sync_destroy(peers[i]->sync);
+		free(peers[i]);
+	}
+	fake_world_finish(&world);
+}
+
 int main(void)
 {
 	(void)peer_start;
 	const struct CMUnitTest tests[] = { cmocka_unit_test(all_came_in_a_try_that_was_given_up),
-		cmocka_unit_test(all_came_just_before_the_commit) };
+		cmocka_unit_test(all_came_just_before_the_commit),
+		cmocka_unit_test(who_comes_when_all_is_merged_waits_for_all_of_it) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
