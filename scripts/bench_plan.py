@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `trainctl plan` predicts beside what a job takes: the time of a step, and the memory of each worker, of the same job file, for one worker and for two (data, tensor and pipeline parallel) on a node's slots
-(real daemons). Predicted is what `trainctl plan --as-is` says from layers that are measured here just before; measured are the mean step of the job, and what each worker's process had resident at most (VmHWM).
-It needs two free cores: what other work takes of one is waited for by the other.
+(real daemons). Predicted is what `trainctl plan --as-is` says from layers that are measured here just before; measured are the median step of the job (and its mean: what the machine did besides is in that), and what each worker's process had
+resident at most (VmHWM). It needs two free cores: what other work takes of one is waited for by the other.
 
 	build/venv/bin/python scripts/bench_plan.py [--build DIR] [--seconds N] [--turns N] [--case WORD]
 """
@@ -58,27 +58,27 @@ def resident_bytes(pid):
 
 
 def measured(cluster, file, run, seconds):
-    """(seconds of a step, bytes of each worker by rank)"""
+    """(seconds of a step: median and mean; bytes of each worker by rank)"""
     job = int(trainctl(cluster, "launch", "--detach", file).split("job ")[1].split()[0])
     first = wait_step(cluster, job, run, WARM_STEPS)
     time.sleep(seconds)
-    at = dict(rows(run))
-    last = max(at)
+    at = sorted((step, when) for step, when in rows(run) if step >= first)
+    steps = [(when - before) / (step - earlier) for (earlier, before), (step, when) in zip(at, at[1:])]
     resident = [resident_bytes(peer.pid) for peer in sorted(cluster.job(job).peers, key=lambda peer: peer.id)]
     trainctl(cluster, "cancel", job)
     cluster.wait_job(job, "CANCELLED")
-    return (at[last] - at[first]) / (last - first), resident
+    return statistics.median(steps), (at[-1][1] - at[0][1]) / (at[-1][0] - at[0][0]), resident
 
 
 def compared(cluster, folder, case, seconds):
-    """Predicted and measured: seconds of a step; and the least and the largest of predicted memory by resident memory."""
+    """Predicted and measured: seconds of a step; the mean; and the least and the largest of predicted memory by resident memory."""
     folder.mkdir(parents=True)
     file = job_file(folder, case)
     plan = json.loads(trainctl(cluster, "plan", file, "--as-is", "--json"))
-    step_s, resident = measured(cluster, file, folder / "run", seconds)
+    step_s, mean_s, resident = measured(cluster, file, folder / "run", seconds)
     planned = [worker["memory_bytes"] for worker in plan["ranks"]]
     ratios = [wanted / found for wanted, found in zip(planned, resident, strict=True)]
-    return plan["step_s"], step_s, min(ratios), max(ratios)
+    return plan["step_s"], step_s, mean_s, min(ratios), max(ratios)
 
 
 def parsed():
@@ -92,16 +92,16 @@ def parsed():
 
 def main(options, folder):
     print(f"medians of {options.turns} turns; {os.cpu_count()} cores")
-    print(f"{'':36}{'step, ms':>10}{'planned':>9}{'ratio (least to most)':>24}{'memory, ratio':>16}")
+    print(f"{'':36}{'step, ms':>10}{'mean':>9}{'planned':>9}{'ratio (least to most)':>24}{'memory, ratio':>16}")
     found = {case: [] for case in CASES if options.case in case}
     with Cluster(folder / "cluster", nodes=1, slots=2) as cluster:
         for turn in range(options.turns):
             for number, case in enumerate(found):
                 found[case].append(compared(cluster, folder / f"{turn}-{number}", case, options.seconds))
     for case, turns in found.items():
-        ratios = [planned / step for planned, step, _, _ in turns]
-        least, most = min(turn[2] for turn in turns), max(turn[3] for turn in turns)
-        print(f"{case:36}{1e3 * statistics.median(turn[1] for turn in turns):10.1f}{1e3 * statistics.median(turn[0] for turn in turns):9.1f}"
+        ratios = [planned / step for planned, step, *_ in turns]
+        least, most = min(turn[3] for turn in turns), max(turn[4] for turn in turns)
+        print(f"{case:36}{1e3 * statistics.median(turn[1] for turn in turns):10.1f}{1e3 * statistics.median(turn[2] for turn in turns):9.1f}{1e3 * statistics.median(turn[0] for turn in turns):9.1f}"
               f"{f'{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})':>24}{f'{least:.2f} to {most:.2f}':>16}", flush=True)
 
 
