@@ -5,8 +5,7 @@
  *
  *	world.c    time and events        net.c     links between engines, connections to memberd
  *	node.c     an engine: runs a core  worker.c  its caller
- *	board.c    what nodes show to each other
- *	shape.c    the ops of a round
+ *	board.c    what nodes show to each other   shape.c    the ops of a round
  *	release.c  callers take memory back in the middle of one
  *	pulse.c    who hears nothing of whom
  *	uplink.c   the engine's side of memberd
@@ -447,8 +446,7 @@ struct sim_truth {
 	bool known;
 	struct tr_digest results;
 	uint64_t chain;
-	unsigned
-	    told[SIM_NODES_MAX]; /* 1 + who was told at its begin that it contributes with that index; 0: nobody */
+	unsigned told[SIM_NODES_MAX]; /* by index: 1 + who was told it; 0: nobody */
 };
 
 /* What the members of a scope hold of one of its ops; the newest ones. */
