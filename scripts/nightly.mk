@@ -15,6 +15,5 @@ nightly: all
 	@$(MAKE) --no-print-directory chaos KILLS=200
 	@$(MAKE) --no-print-directory chaos-sharded KILLS=200
 	@$(MAKE) --no-print-directory $(BUILD)/tests/test_group_kills $(BUILD)/tests/test_group_op_kills
-	@KILL_MATRIX=full $(BUILD)/tests/test_group_kills
-	@KILL_MATRIX=full $(BUILD)/tests/test_group_op_kills
+	@for kills in test_group_kills test_group_op_kills; do seq $$(nproc) | xargs -P $$(nproc) -I PART env KILL_MATRIX=PART/$$(nproc) $(BUILD)/tests/$$kills || exit 1; done
 	@$(MAKE) --no-print-directory fuzz SECONDS_EACH=600

@@ -2,11 +2,10 @@
  * world size; the survivors go on by memberd's own rules (resume_decide) and must commit the very round with results that equal
  * the reference, which is computed from the contributor sets that they report, byte for byte.
  *
- * KILL_MATRIX=full in the environment of the test's caller runs every point; otherwise points are thinned, the same each time.
+ * Points are thinned unless KILL_MATRIX says more (kill_matrix.h).
  */
+#include "tests/unit/kill_matrix.h"
 #include "tests/unit/kill_world.h"
-
-#define THIN 307 /* one point of so many, when thinned */
 
 /* ---- one case ---- */
 
@@ -169,19 +168,6 @@ static unsigned run(const struct kill_case *c, uint64_t *gathered)
 	return delivered;
 }
 
-static bool full(void)
-{
-	const char *matrix = getenv("KILL_MATRIX");
-
-	return matrix && strcmp(matrix, "full") == 0;
-}
-
-static bool wanted(unsigned *number)
-{
-	(*number)++;
-	return full() || *number % THIN == 0;
-}
-
 /* Every victim, every state of its caller, every delivery. */
 static void kill_everywhere(struct kill_case c, unsigned *number, unsigned *cases,
     uint64_t *gathered)
@@ -199,7 +185,7 @@ static void kill_everywhere(struct kill_case c, unsigned *number, unsigned *case
 			for (c.after = 0; c.after < all; c.after++)
 				for (unsigned late = 0; late < 2; late++) {
 					c.late = late;
-					if (!wanted(number))
+					if (!kill_wanted(++*number))
 						continue;
 					c.seed = *number;
 					run(&c, gathered);
@@ -213,7 +199,7 @@ static void matrix(Traind__Peer__Algorithm algorithm, bool boards)
 	unsigned number = 0, cases = 0;
 	uint64_t gathered = 0;
 
-	for (unsigned n = 2; n <= N_MAX; n += n == 5 && !full() ? 3 : 1)
+	for (unsigned n = 2; n <= N_MAX; n += n == 5 && kill_thinned() ? 3 : 1)
 		for (unsigned policy = 0; policy < 3; policy++)
 			for (unsigned deterministic = 0; deterministic < 2; deterministic++)
 				kill_everywhere((struct kill_case){ .n = n,

@@ -2,7 +2,7 @@
  * not, with each codec, with error feedback. The survivors go on by memberd's own rules (resume_decide) and commit: what they hold is what the
  * contributor sets say, byte for byte, residuals included, and what nobody holds was not touched.
  *
- * KILL_MATRIX=full in the environment runs every point; otherwise points are thinned, the same each time.
+ * Points are thinned unless KILL_MATRIX says more (kill_matrix.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "group_pump.h"
+#include "tests/unit/kill_matrix.h"
 
 #include "collectives/core/op.h"
 #include "collectives/kernels/codec.h"
@@ -24,7 +25,6 @@
 #define FILL          (-7)
 #define BETA          0.5f
 #define SEGMENT_BYTES 16
-#define THIN          307 /* one point of so many, when thinned */
 #define CASE          "collective %d, codec %d, algorithm %d, policy %d, n %u, victim %u after %u, form %d"
 #define CASE_OF(c)                                                                            \
 	(int)(c)->collective, (int)(c)->codec, (int)(c)->algorithm, (int)(c)->policy, (c)->n, \
@@ -367,13 +367,6 @@ static unsigned run(const struct kill_case *c)
 	return delivered;
 }
 
-static bool wanted(unsigned *number)
-{
-	const char *matrix = getenv("KILL_MATRIX");
-
-	return ++*number % THIN == 0 || (matrix && strcmp(matrix, "full") == 0);
-}
-
 /* In each form, after each delivery. */
 static void kill_forms(struct kill_case c, unsigned *number, unsigned *cases)
 {
@@ -389,7 +382,7 @@ static void kill_forms(struct kill_case c, unsigned *number, unsigned *cases)
 			c.after = UINT32_MAX;
 			unsigned all = run(&c);
 			for (c.after = 0; c.after < all; c.after++)
-				if (wanted(number)) {
+				if (kill_wanted(++*number)) {
 					run(&c);
 					++*cases;
 				}
