@@ -129,11 +129,20 @@ void handover_advance(struct group_core *core)
 	}
 }
 
+/* Transfers that differ are counted of one donor and one state; where it comes gradually that goes on over rounds: what its caller changes otherwise than all do would come for ever. */
+static bool handover_is_another(const struct group_core *core)
+{
+	const struct view_peer *me = view_find(&core->view, core->peer);
+
+	return core->donor != core->asked_donor ||
+	    (core->round - 1 != core->asked_round && !(me && view_gradual(me)));
+}
+
 static void handover_ask(struct group_core *core)
 {
-	core->asked_donor = core->donor;
-	if (core->asked_round != core->round - 1)
+	if (handover_is_another(core))
 		core->damaged = 0;
+	core->asked_donor = core->donor;
 	core->asked_round = core->round - 1;
 	core->ask_lost = false;
 	core->ask_again_us = core->now_us + MEMBER_REPEAT_US;
@@ -224,8 +233,6 @@ void handover_installed(struct group_core *core)
 		return;
 	}
 	bool fresh = core->donor != core->asked_donor || core->round - 1 != core->asked_round;
-	if (fresh)
-		core->damaged = 0;
 	if ((fresh || core->ask_lost) && handover_may_ask(core))
 		handover_ask(core);
 }

@@ -105,6 +105,15 @@ static void apply(struct learner *l)
 	}
 }
 
+/* Not piece by piece, as coll.h wants it: what is not here yet changes what is. */
+static bool mixes;
+
+static void mix(struct learner *l)
+{
+	for (size_t k = 0; k < WEIGHTS; k++)
+		l->weights[k] = (uint8_t)(l->weights[k] * 3 + l->weights[WEIGHTS - 1 - k]);
+}
+
 static void check_weights(const struct learner *l)
 {
 	const struct account *a = l->account;
@@ -163,6 +172,8 @@ static void *learner_run(void *arg)
 		tr_status st = learner_round(l, &round, &defers, &error);
 		if (st == TR_OK)
 			apply(l);
+		if (st == TR_OK && mixes)
+			mix(l);
 		pthread_mutex_lock(&fx->lock);
 		l->status = st;
 		l->error = error;
@@ -305,6 +316,25 @@ static void damage_that_came_early_is_found(void **state)
 	joins_in(s, all);
 	FX_IS(s->fx, s->proxy.harm.states > 2 * (WEIGHTS >> 18));
 	end(s);
+}
+
+/* What its caller changes otherwise than piece by piece never agrees with its digests: it does not come for ever. */
+static void a_state_that_is_not_gradual_fails_in_the_end(void **state)
+{
+	(void)state;
+	mixes = true;
+	struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US }, true, true,
+	    TRAIND__PEER__POLICY__POLICY_REPLAY);
+	FX_WAIT(s->fx, failed(&s->learners[2]) || s->learners[2].contributed > 0);
+	FX_IS(s->fx, s->learners[2].contributed == 0 && s->learners[2].status == TR_EDIGEST);
+	fp_stop(&s->proxy);
+	for (unsigned i = 0; i < 3; i++)
+		fx_host_stop(&s->fx->hosts[i]);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(pthread_join(s->learners[i].thread, NULL), 0);
+	fx_stop(s->fx);
+	free(s);
+	mixes = false;
 }
 
 /* Where the group's state is not of that kind the commit waits for it, whatever it says. */
@@ -533,6 +563,7 @@ int main(void)
 		cmocka_unit_test(the_donor_dies_while_a_state_comes),
 		cmocka_unit_test(a_view_changes_while_a_state_comes),
 		cmocka_unit_test(damage_that_came_early_is_found),
+		cmocka_unit_test(a_state_that_is_not_gradual_fails_in_the_end),
 		cmocka_unit_test(who_may_not_defer_waits),
 		cmocka_unit_test(what_has_come_is_not_asked_for_again),
 		cmocka_unit_test(a_refused_commit_leaves_nothing),
