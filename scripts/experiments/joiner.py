@@ -117,7 +117,8 @@ def measure(members, case, joins, least_s, shared):
             sites.end_node("j")
             rows = [join.once() for _ in range(joins)]
             sites.cancel(join.number)
-    return {"commit": store.commit_of(BUILD.parent), "topology": topology(members, shared), **sync, "step_ms": step_ms,
+    note = {"note": "one link for all"} if shared else {}
+    return {"commit": store.commit_of(BUILD.parent), "topology": topology(members, shared), **note, **sync, "step_ms": step_ms,
             "joins": [{**row, "of_least": round(row["transfer_s"] / least_s, 3)} for row in rows]}
 
 
