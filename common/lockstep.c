@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKS_AWAKE 2000 /* some 20 us, as a worker looks for its op before it sleeps */
+#define LOOKS_AWAKE 2000 /* 4 us */
 #define NAP_MS      100  /* the longest, before a look at the clock */
 
 struct member {
