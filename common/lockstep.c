@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKS_AWAKE 2000 /* 4 us */
+#define LOOKS_AWAKE 2000 /* some us */
 #define NAP_MS      100  /* the longest, before a look at the clock */
 
 struct member {

@@ -62,7 +62,9 @@ def measured(cluster, file, run, seconds):
     job = int(trainctl(cluster, "launch", "--detach", file).split("job ")[1].split()[0])
     first = wait_step(cluster, job, run, WARM_STEPS)
     time.sleep(seconds)
-    at = sorted((step, when) for step, when in rows(run) if step >= first)
+    at = sorted((step, when) for step, when in dict(rows(run)).items() if step >= first)
+    if len(at) < 2:
+        raise SystemExit(f"bench: no step ended in {seconds} s: give more --seconds")
     steps = [(when - before) / (step - earlier) for (earlier, before), (step, when) in zip(at, at[1:])]
     resident = [resident_bytes(peer.pid) for peer in sorted(cluster.job(job).peers, key=lambda peer: peer.id)]
     trainctl(cluster, "cancel", job)

@@ -38,7 +38,7 @@
 #define MEMBER_COUNTED_US \
 	1000000u /* for a view that counts a joiner whose state came gradually; then its round is decided all the same */
 #define MEMBER_DAMAGED_MAX \
-	3 /* damaged transfers of the state in a row: it is no accident of the way any more */
+	3 /* damaged transfers of a state: it is no accident of the way any more */
 
 /* Where the caller stands. */
 enum round_state {
@@ -142,7 +142,8 @@ struct group_core {
 	uint64_t donor, asked_donor, asked_round;
 	bool ask_lost;
 	uint64_t ask_again_us;
-	unsigned damaged; /* transfers from this donor that differed from their digests */
+	unsigned
+	    damaged; /* transfers of this state, from this donor, that differed from their digests */
 	struct member_ask *asks;
 	size_t ask_count, ask_capacity;
 

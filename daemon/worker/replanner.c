@@ -114,8 +114,11 @@ static void log_figures(const struct replan_task *task)
 	int64_t least = 0;
 	for (uint32_t i = 0; i < task->count; i++) {
 		const struct replan_figures *of = &task->figures[i];
-		used += (size_t)snprintf(speeds + used, sizeof(speeds) - used, " %lld%%",
-		    (long long)(of->speed_ppm / 10000));
+		if (used < sizeof(speeds))
+			used += (size_t)(of->speed_ppm == 0
+			        ? snprintf(speeds + used, sizeof(speeds) - used, " ?")
+			        : snprintf(speeds + used, sizeof(speeds) - used, " %lld%%",
+			              (long long)(of->speed_ppm / 10000)));
 		for (uint32_t k = 0; k < task->count; k++) {
 			if (of->bandwidth[k] == 0 || (least > 0 && of->bandwidth[k] >= least))
 				continue;
@@ -125,8 +128,9 @@ static void log_figures(const struct replan_task *task)
 		}
 	}
 	log_info("trainer",
-	    "another plan is looked for: contributors compute at%s of the speed that was planned "
-	    "with; the slowest measured link is from %u to %u, %.3g MB/s (0: none is)",
+	    "another plan is looked for: contributors compute at%s of the speed where layers were "
+	    "measured (?: not known); the slowest measured link is from contributor %u to "
+	    "contributor %u, %.3g MB/s (0: none is)",
 	    speeds, from, to, 1e-6 * (double)least);
 }
 

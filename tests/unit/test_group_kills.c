@@ -180,6 +180,8 @@ static void kill_everywhere(struct kill_case c, unsigned *number, unsigned *case
 			c.reads = phase == READ || (phase + c.victim) % 2 == 0;
 			c.after = UINT32_MAX;
 			c.late = false;
+			c.seed = 2 *
+			    c.n; /* the same whatever ran before: points are numbered alike in all parts */
 			unsigned all = run(&c, gathered);
 			(*cases)++;
 			for (c.after = 0; c.after < all; c.after++)

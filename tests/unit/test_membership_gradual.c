@@ -63,7 +63,7 @@ static void test_a_state_that_comes_gradually(void **state)
 	report(&w, 3, 4, 7, 3, 2, 4, 5, 2, false, 0, 0);
 	assert_non_null(strstr(w.trace,
 	    "[p5 p7 p9(from 6, counts 18446744073709551615, donor p5)] round 5 finish "));
-	shows(&w, "joining", "its state comes over several rounds");
+	shows(&w, "joining", "its state is on its way");
 	/* Rounds 6 and 7 are over, and it had a part in them: some link breaks in round 8. */
 	asks_for_a_view(&w, 3, "cannot go on: a test");
 	skip_trace(&w);

@@ -12,7 +12,7 @@
 /* Of a job, or one of each peer: who watches it is sent them ten times a second. */
 #define LINKS_SHOWN_MAX 512
 
-/* In the view, while its state comes over several rounds (install.c): it gives nothing to any. */
+/* In the view, while its state is on its way, gradually (install.c): it gives nothing to any round. */
 static bool is_arriving(const struct membership *m, const struct peer *peer)
 {
 	const struct group *group = state_group(m, peer->group);
@@ -48,7 +48,7 @@ static const char *peer_reason(const struct membership *m, const struct peer *pe
 		return peer->soft.suspicion;
 	if (node != NULL && node->soft.suspicion[0] != '\0')
 		return node->soft.suspicion;
-	return is_arriving(m, peer) ? "its state comes over several rounds" : "";
+	return is_arriving(m, peer) ? "its state is on its way" : "";
 }
 
 static void fill_peer(const struct membership *m, struct peer *peer, Traind__V1__Peer *row,
