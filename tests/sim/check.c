@@ -177,8 +177,9 @@ void check_members(struct sim *sim, const Traind__Peer__View *view)
 		if (sim->seen[i].number == view->number)
 			return;
 	struct sim_view *seen = &sim->seen[sim->seen_count++ % SIM_VIEWS_KEPT];
-	/* A fault takes a member out, and it comes back: two views. A member's start is one. */
-	unsigned causes = sim->node_count + 2 * (sim->faults_done + sim->aim_count);
+	/* A fault takes a member out, and it comes back: two views. A member's start is one, and that all of its state is here, where that comes gradually, another. */
+	unsigned starts = sim->node_count + 2 * (sim->faults_done + sim->aim_count),
+	         causes = sim->gradual ? 2 * starts : starts;
 	if (sim->seen_count > causes)
 		sim_violation(sim,
 		    "I8: view %lu is the %uth, for %u members that started and %u faults",

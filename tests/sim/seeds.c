@@ -133,6 +133,9 @@ const struct sim_seed sim_seeds[] = {
 	    "who had got all of its state contributed to a round that was redone behind the "
 	    "others, and was told an "
 	    "index that one of them had" },
+	{ 20004775, 9, "a-view-that-counts",
+	    "a joiner whose state came gradually has a second view, in which it counts: the check "
+	    "of what views are for knew of one" },
 	{ 49690, 8, "records-in-front-of-a-batch",
 	    "records that came after others which waited for the log went into it first, and their "
 	    "members were told to forget all up to them" },
