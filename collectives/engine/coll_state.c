@@ -47,8 +47,7 @@ static tr_status check_unit(const struct tr_group *group, const char *name, uint
 		if (group->tensors[i].gradual == gradual && group->tensors[i + 1].gradual != gradual)
 			return tr_error_set(error, TR_EINVAL,
 			    "state \"%s\": unit %u: \"%s\" of it was followed by others; declare "
-			    "its "
-			    "pieces one after the other",
+			    "its pieces one after the other",
 			    name, gradual - 1, group->tensors[i].name);
 	return TR_OK;
 }

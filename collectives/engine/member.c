@@ -219,14 +219,15 @@ static void step_posted(struct member *member)
 	}
 }
 
-tr_status member_step(struct member *member, struct group_event *event, struct tr_error *error)
+/* `event` NULL: what was posted alone. */
+static tr_status step_all(struct member *member, struct group_event *event, struct tr_error *error)
 {
 	assert(!member->stepping);
 	if (member->over)
 		return TR_ESTALE;
 	member->stepping = true;
 	member->engine->steps++;
-	tr_status st = step_once(member, event, error);
+	tr_status st = event != NULL ? step_once(member, event, error) : TR_OK;
 	step_posted(member);
 	member->stepping = false;
 	if (!member->over) {
@@ -234,6 +235,11 @@ tr_status member_step(struct member *member, struct group_event *event, struct t
 		member_publish(member);
 	}
 	return st;
+}
+
+tr_status member_step(struct member *member, struct group_event *event, struct tr_error *error)
+{
+	return step_all(member, event, error);
 }
 
 static void step_tick(struct member *member)
@@ -245,17 +251,7 @@ static void step_tick(struct member *member)
 /* No tick before it: that would do what is due for want of just this. The state that has come would be asked for again, and come into memory that its caller changes by then. */
 static void step_what_was_posted(struct member *member)
 {
-	assert(!member->stepping);
-	if (member->over)
-		return;
-	member->stepping = true;
-	member->engine->steps++;
-	step_posted(member);
-	member->stepping = false;
-	if (!member->over) {
-		schedule_tick(member);
-		member_publish(member);
-	}
+	(void)step_all(member, NULL, NULL);
 }
 
 void member_post(struct member *member, enum group_event_kind kind, uint64_t from, uint64_t round,

@@ -338,11 +338,10 @@ static void commit(struct member *member, const struct channel_submission *s)
 	wait_for(member);
 	if (member->close_asked)
 		return;
-	if ((s->commit.flags & TR_DEFER_STATE) != 0 && !may_defer(member)) {
+	if (!may_defer(member))
 		event.close.flags &= ~(uint64_t)TR_DEFER_STATE; /* it waits for the state */
-	} else if ((s->commit.flags & TR_DEFER_STATE) != 0) {
+	if ((event.close.flags & TR_DEFER_STATE) != 0)
 		state_gradual_defer(member);
-	}
 	member->close_asked = true;
 	gauge_tell(member);
 	tr_status st = member_step(member, &event, &error);

@@ -137,7 +137,6 @@ static void log_figures(const struct replan_task *task)
 static void begin(struct replanner *p)
 {
 	log_figures(&p->next);
-
 	p->task = p->next;
 	p->waits = false;
 	p->wish = (struct wish){ .kind = WISH_FAILED };

@@ -230,7 +230,8 @@ static void end(struct lesson *s)
 		fx_host_stop(&s->fx->hosts[i]);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(pthread_join(s->learners[i].thread, NULL), 0);
-		check_weights(&s->learners[i]);
+		if (!mixes)
+			check_weights(&s->learners[i]);
 	}
 	fx_stop(s->fx);
 	free(s);
@@ -327,13 +328,7 @@ static void a_state_that_is_not_gradual_fails_in_the_end(void **state)
 	    TRAIND__PEER__POLICY__POLICY_REPLAY);
 	FX_WAIT(s->fx, failed(&s->learners[2]) || s->learners[2].contributed > 0);
 	FX_IS(s->fx, s->learners[2].contributed == 0 && s->learners[2].status == TR_EDIGEST);
-	fp_stop(&s->proxy);
-	for (unsigned i = 0; i < 3; i++)
-		fx_host_stop(&s->fx->hosts[i]);
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(pthread_join(s->learners[i].thread, NULL), 0);
-	fx_stop(s->fx);
-	free(s);
+	end(s);
 	mixes = false;
 }
 
@@ -432,6 +427,35 @@ static struct tr_state_progress hand_look(struct learner *l, uint32_t ms, tr_sta
 	return p;
 }
 
+static void hand_begin_all(struct lesson *s, struct tr_round r[3])
+{
+	for (unsigned i = 0; i < 3; i++)
+		r[i] = hand_begin(&s->learners[i]);
+}
+
+/* The round is decided without the rest of the joiner's state. */
+static void hand_defer(struct lesson *s)
+{
+	(void)hand_commit(&s->learners[0], 0, 0);
+	(void)hand_commit(&s->learners[1], 0, 0);
+	assert_int_equal(hand_commit(&s->learners[2], TR_DEFER_STATE, 5000), TR_OK);
+	assert_int_equal(hand_commit(&s->learners[0], 0, 5000), TR_OK);
+	assert_int_equal(hand_commit(&s->learners[1], 0, 5000), TR_OK);
+	for (unsigned i = 0; i < 3; i++)
+		apply(&s->learners[i]);
+}
+
+static void hand_receive(struct lesson *s)
+{
+	tr_status st = TR_ETIMEDOUT;
+	for (unsigned i = 0; i < 20; i++) {
+		(void)hand_look(&s->learners[2], 500, &st);
+		if (st == TR_OK)
+			break;
+	}
+	assert_int_equal(st, TR_OK);
+}
+
 static void hand_end(struct lesson *s)
 {
 	fp_stop(&s->proxy);
@@ -449,8 +473,7 @@ static void a_refused_commit_leaves_nothing(void **state)
 	struct lesson *s = hand_start(20000);
 	struct tr_round r[3];
 	tr_status st;
-	for (unsigned i = 0; i < 3; i++)
-		r[i] = hand_begin(&s->learners[i]);
+	hand_begin_all(s, r);
 	hand_op(&s->learners[0], &r[0]);
 	hand_op(&s->learners[2], &r[2]);
 	while (!hand_look(&s->learners[2], 20, &st).may_defer)
@@ -464,12 +487,7 @@ static void a_refused_commit_leaves_nothing(void **state)
 	assert_true(r[2].receive_state);
 	hand_op(&s->learners[0], &r[0]);
 	hand_op(&s->learners[2], &r[2]);
-	for (unsigned i = 0; i < 20; i++) {
-		(void)hand_look(&s->learners[2], 500, &st);
-		if (st == TR_OK)
-			break;
-	}
-	assert_int_equal(st, TR_OK);
+	hand_receive(s);
 	hand_end(s);
 }
 
@@ -481,8 +499,7 @@ static void pieces_of_a_unit_are_not_kept(void **state)
 	struct tr_state_progress p = { 0 };
 	struct tr_round r[3];
 	tr_status st;
-	for (unsigned i = 0; i < 3; i++)
-		r[i] = hand_begin(&s->learners[i]);
+	hand_begin_all(s, r);
 	for (unsigned i = 0; i < 3; i++)
 		hand_op(&s->learners[i], &r[i]);
 	while (p.came < (256u << 10))
@@ -494,15 +511,8 @@ static void pieces_of_a_unit_are_not_kept(void **state)
 	assert_int_equal(p.kept % (2 * UNIT), 0);
 	assert_true(p.kept <= p.came);
 	uint64_t kept = p.kept;
-	(void)hand_commit(&s->learners[0], 0, 0);
-	(void)hand_commit(&s->learners[1], 0, 0);
-	assert_int_equal(hand_commit(&s->learners[2], TR_DEFER_STATE, 5000), TR_OK);
-	assert_int_equal(hand_commit(&s->learners[0], 0, 5000), TR_OK);
-	assert_int_equal(hand_commit(&s->learners[1], 0, 5000), TR_OK);
-	for (unsigned i = 0; i < 3; i++)
-		apply(&s->learners[i]);
-	for (unsigned i = 0; i < 3; i++)
-		r[i] = hand_begin(&s->learners[i]);
+	hand_defer(s);
+	hand_begin_all(s, r);
 	p = hand_look(&s->learners[2], 0, &st);
 	assert_true(p.missing + p.came <= p.bytes - kept);
 	hand_end(s);
@@ -516,21 +526,13 @@ static void what_comes_before_the_second_try_counts(void **state)
 	struct lesson *s = hand_start(20000);
 	struct tr_round r[3];
 	tr_status st;
-	for (unsigned i = 0; i < 3; i++)
-		r[i] = hand_begin(&s->learners[i]);
+	hand_begin_all(s, r);
 	for (unsigned i = 0; i < 3; i++)
 		hand_op(&s->learners[i], &r[i]);
 	while (hand_look(&s->learners[2], 20, &st).came < (1u << 20))
 		assert_int_equal(st, TR_ETIMEDOUT);
-	(void)hand_commit(&s->learners[0], 0, 0);
-	(void)hand_commit(&s->learners[1], 0, 0);
-	assert_int_equal(hand_commit(&s->learners[2], TR_DEFER_STATE, 5000), TR_OK);
-	assert_int_equal(hand_commit(&s->learners[0], 0, 5000), TR_OK);
-	assert_int_equal(hand_commit(&s->learners[1], 0, 5000), TR_OK);
-	for (unsigned i = 0; i < 3; i++)
-		apply(&s->learners[i]);
-	for (unsigned i = 0; i < 3; i++)
-		r[i] = hand_begin(&s->learners[i]);
+	hand_defer(s);
+	hand_begin_all(s, r);
 	hand_op(&s->learners[0], &r[0]);
 	hand_op(&s->learners[2], &r[2]);
 	(void)hand_look(&s->learners[2], 50, &st);
@@ -546,12 +548,7 @@ static void what_comes_before_the_second_try_counts(void **state)
 	}
 	r[2] = hand_begin(&s->learners[2]);
 	hand_op(&s->learners[2], &r[2]);
-	for (unsigned i = 0; i < 20; i++) {
-		(void)hand_look(&s->learners[2], 500, &st);
-		if (st == TR_OK)
-			break;
-	}
-	assert_int_equal(st, TR_OK);
+	hand_receive(s);
 	assert_true(s->proxy.harm.states - before < 10);
 	hand_end(s);
 }

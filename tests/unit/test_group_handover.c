@@ -330,10 +330,9 @@ static void a_round_goes_on_without_a_gradual_state(void **state)
 	stop(h);
 }
 
-/* It has all of its state: if the round were decided before the view that counts it, it would have nothing to do in another one. */
-static void the_vote_waits_for_the_view_that_counts_it(void **state)
+/* A joiner whose state comes gradually has got all of it in round 5, for which all have asked. */
+static struct handover *votes_with_all_of_it(void)
 {
-	(void)state;
 	struct handover *h = start();
 	h->view.contribute_from[2] = TR_ROUND_LATER;
 	pump_install(h->pump, &h->view);
@@ -342,6 +341,14 @@ static void the_vote_waits_for_the_view_that_counts_it(void **state)
 	got(h, 4, TR_OK);
 	commit(h, 3);
 	pump_run(h->pump);
+	return h;
+}
+
+/* It has all of its state: if the round were decided before the view that counts it, it would have nothing to do in another one. */
+static void the_vote_waits_for_the_view_that_counts_it(void **state)
+{
+	(void)state;
+	struct handover *h = votes_with_all_of_it();
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(member(h, i)->decided_count, 0);
 	pump_propose(h->pump, 2);
@@ -370,14 +377,7 @@ static void the_vote_waits_for_the_view_that_counts_it(void **state)
 static void the_vote_waits_no_longer_than_a_second(void **state)
 {
 	(void)state;
-	struct handover *h = start();
-	h->view.contribute_from[2] = TR_ROUND_LATER;
-	pump_install(h->pump, &h->view);
-	for (unsigned i = 0; i < 3; i++)
-		begin(h, i);
-	got(h, 4, TR_OK);
-	commit(h, 3);
-	pump_run(h->pump);
+	struct handover *h = votes_with_all_of_it();
 	assert_int_equal(member(h, 2)->decided_count, 0);
 	h->pump->now_us += 1000001;
 	assert_int_equal(pump_event(h->pump, 2, GROUP_TICK), TR_OK);
