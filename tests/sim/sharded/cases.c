@@ -389,14 +389,14 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 struct walk {
 	struct sim *sim;
 	struct play *play;
-	uint64_t every, number;
+	uint64_t part, parts, number;
 	void (*call)(void *arg, const struct play_case *what);
 	void *arg;
 };
 
 static void take_case(struct walk *walk, const struct play_case *what)
 {
-	if (walk->number++ % walk->every == 0)
+	if (walk->number++ % walk->parts == walk->part - 1)
 		walk->call(walk->arg, what);
 }
 
@@ -484,10 +484,10 @@ static void walk_joins(struct walk *walk, const struct play_case *calm)
 		walk_instructions(walk, &what, i, instructions[i]);
 }
 
-void cases_all(struct sim *sim, struct play *play, uint64_t every,
+void cases_all(struct sim *sim, struct play *play, uint64_t part, uint64_t parts,
     void (*call)(void *arg, const struct play_case *what), void *arg)
 {
-	struct walk walk = { sim, play, every, 0, call, arg };
+	struct walk walk = { sim, play, part, parts, 0, call, arg };
 	for (size_t mesh = 0; mesh < MESHES + ZERO_MESHES; mesh++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
 		calm.faults[0].step = STEP;

@@ -38,9 +38,9 @@ void case_of_seed(uint64_t seed, struct play_case *what);
  * of a checkpoint's round and the one after it. And where one
  * was killed and comes late, the same of each other while the mesh becomes
  * smaller, and while it becomes the job's again; where there are several replicas, while shards come to who is there instead. Half of those that are put out
- * are replaced. Of all these every `every`-th. `sim` and `play` are used to
+ * are replaced. Of all these the `part`-th, from 1, of `parts` equal parts (each `parts`-th of them). `sim` and `play` are used to
  * count instructions first. */
-void cases_all(struct sim *sim, struct play *play, uint64_t every,
+void cases_all(struct sim *sim, struct play *play, uint64_t part, uint64_t parts,
     void (*call)(void *arg, const struct play_case *what), void *arg);
 
 /* "dp 2 x pp 1 x tp 2: kill of n1 at step 5, instruction 17". */

@@ -1,9 +1,8 @@
-/* build/bin/sim-sharded --seeds 1..1000 | --seed S [--trace] | --all [--every
- * N]   [--plant NAME]
+/* build/bin/sim-sharded --seeds 1..1000 | --seed S [--trace] | --all [--part K/N]   [--plant NAME]
  *
  * A seed is a mesh and some faults at random instructions; --all is each fault
- * at each instruction of one step of each mesh of at most six workers, or each
- * N-th of these. Prints one line for each run that violates what must be
+ * at each instruction of one step of each mesh of at most six workers, with --part
+ * the K-th of N equal parts of these, which processors may share. Prints one line for each run that violates what must be
  * (play.h), and last `runs=N violations=M`. Exit code 1 if M > 0.
  */
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include "tests/sim/sharded/play.h"
 
 struct options {
-	uint64_t first, last, every;
+	uint64_t first, last, part, parts; /* of --all */
 	bool all, trace;
 	enum play_plant plant;
 };
@@ -26,8 +25,8 @@ struct totals {
 static int usage(const char *program)
 {
 	(void)fprintf(stderr,
-	    "usage: %s --seeds A..B | --seed S [--trace] | --all [--every "
-	    "N]   [--plant NAME]\n",
+	    "usage: %s --seeds A..B | --seed S [--trace] | --all [--part "
+	    "K/N]   [--plant NAME]\n",
 	    program);
 	return 2;
 }
@@ -53,15 +52,16 @@ static bool parse(int count, char **words, struct options *o)
 			o->first = o->last = strtoull(value, &end, 10);
 			if (end != value && strncmp(end, "..", 2) == 0)
 				o->last = strtoull(end + 2, NULL, 10);
-		} else if (strcmp(words[i], "--every") == 0) {
-			o->every = strtoull(value, NULL, 10);
+		} else if (strcmp(words[i], "--part") == 0) {
+			o->part = strtoull(value, &end, 10);
+			o->parts = *end == '/' ? strtoull(end + 1, NULL, 10) : 0;
 		} else {
 			return false;
 		}
 		i++;
 	}
-	return (o->all || (o->first > 0 && o->last >= o->first)) && o->every > 0 &&
-	    o->plant < PLAY_PLANT_COUNT;
+	return (o->all || (o->first > 0 && o->last >= o->first)) && o->part > 0 &&
+	    o->part <= o->parts && o->plant < PLAY_PLANT_COUNT;
 }
 
 static void count(struct totals *totals, const struct sim *sim, const struct play *play,
@@ -106,14 +106,14 @@ static void on_case(void *arg, const struct play_case *what)
 
 int main(int words, char **word)
 {
-	struct options o = { .every = 1 };
+	struct options o = { .part = 1, .parts = 1 };
 	struct totals totals = { 0 };
 	if (!parse(words, word, &o))
 		return usage(word[0]);
 	for (uint64_t seed = o.first; !o.all && seed <= o.last; seed++)
 		run(seed, &o, &totals);
 	if (o.all)
-		cases_all(&sim, &play, o.every, on_case, &totals);
+		cases_all(&sim, &play, o.part, o.parts, on_case, &totals);
 	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu "
 	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu\n",
 	    (unsigned long)totals.steps, (unsigned long)totals.rounds,
