@@ -1,5 +1,6 @@
 #include "daemon/worker/measure.h"
 
+#include <link.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -389,6 +390,22 @@ static size_t resident_bytes(void)
 	return resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* Of the program itself: a worker runs most of its code sooner or later, a run of a model hardly half. */
+static int read_program(struct dl_phdr_info *object, size_t bytes, void *arg)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	(void)bytes, (void)arg;
+	for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		const volatile char *at = (const char *)(object->dlpi_addr + part->p_vaddr);
+		for (size_t k = 0;
+		     part->p_type == PT_LOAD && (part->p_flags & PF_W) == 0 && k < part->p_memsz;
+		     k += page)
+			(void)at[k];
+	}
+	return 1; /* libraries come behind it */
+}
+
 /* Of what was built for a run, without what model_bytes has. */
 static size_t built_bytes(const struct measured *m)
 {
@@ -412,6 +429,7 @@ static tr_status measure_process(struct measured *m, const struct model_config *
 		(void)model_gradient_of(m->model, &batch, NULL, &sum);
 		if (m->parts > 0)
 			(void)model_part_end(m->model);
+		(void)dl_iterate_phdr(read_program, NULL);
 		size_t all = resident_bytes(),
 		       counted = arrays.slots + arrays.working + built_bytes(m);
 		*bytes = all > counted ? all - counted : 0;
