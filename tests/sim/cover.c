@@ -133,13 +133,8 @@ static bool is_memberds(unsigned kind)
 static const char *member_never(unsigned state, unsigned kind)
 {
 	unsigned round = state % ROUND_STATES;
-	bool frozen = state % COVER_NEEDS >= COVER_FROZEN, needs = state >= COVER_NEEDS;
+	bool frozen = state % COVER_NEEDS >= COVER_FROZEN;
 
-	if (needs && (round == ROUND_CLOSED || kind == FAULT_SALT))
-		return "who has no state yet does not commit (worker_step)";
-	if (round == ROUND_FAILED && frozen)
-		return "who is frozen takes nothing that it could fail of, but a view, which thaws "
-		       "it";
 	if ((kind == FAULT_MISMATCH || kind == FAULT_SALT) &&
 	    (round != ROUND_OPEN || (frozen && kind == FAULT_MISMATCH)))
 		return "a worker alters an op as it begins, a salt as it closes: its round is "
@@ -162,11 +157,14 @@ static const char *group_never(unsigned state, unsigned kind)
 
 /* ---- what chance hardly meets ---- */
 
+/* Not who takes part before its state is there, nor who fails of a refusal while it is frozen: there were none when seeds got their stories, which these aims are drawn for. */
 static bool member_rare(unsigned state)
 {
 	unsigned round = state % ROUND_STATES;
 	bool frozen = state % COVER_NEEDS >= COVER_FROZEN, needs = state >= COVER_NEEDS;
 
+	if ((needs && round == ROUND_CLOSED) || (frozen && round == ROUND_FAILED))
+		return false;
 	return round >= ROUND_ABANDONED || (frozen && (needs || round == ROUND_OPEN)) ||
 	    (needs && round == ROUND_IDLE);
 }
