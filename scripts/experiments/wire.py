@@ -5,7 +5,8 @@ group's headers, votes and signs of life, the nodes' heartbeats, the job's start
     build/venv/bin/python scripts/experiments/wire.py [--out docs/results/wire.json]
 
 What a step costs is the difference of two jobs that differ in nothing else, so short jobs say it exactly, and it is then put together for the whole run. Signs of
-life go by time, so DiLoCo is measured with quick and with slow steps (smaller batches: what is sent does not depend on them).
+life go by time, so DiLoCo is measured with quick and with slow steps (smaller batches: what is sent does not depend on them). What is packed depends on how much alike a
+movement's numbers are, so each codec is measured again from a checkpoint of a job that has trained for long (LATE steps of the quick ones).
 """
 import argparse
 import json
@@ -28,6 +29,7 @@ from wan_lab import WanLab, missing  # noqa: E402
 TOPOLOGY = "site a\nsite b\nlink a b delay=75ms rate=20mbit queue=400ms"
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 QUICK, SLOW = 256, 1536  # tokens of a batch
+LATE = 8192
 PERIOD = FEW_BYTES.sync["inner_steps"]
 DDP = {"mode": "ddp"}
 
@@ -43,18 +45,25 @@ def counted(lab):
 class Jobs(Sites):
     """A memberd and a node at site a, a node at b."""
 
-    def begin(self, sync, steps, batch):
+    def begin(self, sync, steps, batch, resume=None):
         """The job's number."""
         name = "-".join(map(str, (sync["mode"], *([sync["codec"]] if "codec" in sync else []), steps, batch)))
         train = {**plan.TRAIN, "steps": steps, "batch_tokens": batch, "warmup": 1, "seed": 1}
         return self.launch({"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train,
-                            "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync, "checkpoint": {"dir": str(self.folder / name)}})
+                            "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync,
+                            "checkpoint": {"dir": str(self.folder / name), **({"resume": str(resume)} if resume else {})}})
 
-    def job_of(self, sync, steps, batch):
-        """Of one job from its start to its end: bytes, seconds."""
+    def trained(self, sync):
+        """The folder of its checkpoints."""
+        self.await_end(self.begin(sync, LATE, QUICK))
+        return self.folder / f"{sync['mode']}-{sync['codec']}-{LATE}-{QUICK}"
+
+    def job_of(self, sync, steps, batch, resume=None):
+        """Of one job from its start to its end: bytes, seconds. `resume`: behind the LATE steps of that one."""
         before, began = counted(self.lab), time.monotonic()
-        self.await_end(self.begin(sync, steps, batch))
-        row = {"mode": sync["mode"], "codec": sync.get("codec", "none"), "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
+        after = LATE if resume else 0
+        self.await_end(self.begin(sync, after + steps, batch, resume))
+        row = {"mode": sync["mode"], "codec": sync.get("codec", "none"), "after": after, "steps": steps, "batch_tokens": batch, "bytes": counted(self.lab) - before, "s": round(time.monotonic() - began, 2)}
         print("wire:", row, file=sys.stderr, flush=True)
         return row
 
@@ -63,13 +72,17 @@ def costs(short, long):
     """Bytes a step, and once a job; of two jobs that differ in steps."""
     steps = long["steps"] - short["steps"]
     step = (long["bytes"] - short["bytes"]) / steps
-    return {"codec": short["codec"], "step_s": round((long["s"] - short["s"]) / steps, 3), "step": step, "once": short["bytes"] - step * short["steps"]}
+    return {"codec": short["codec"], "after": short["after"], "step_s": round((long["s"] - short["s"]) / steps, 3), "step": step, "once": short["bytes"] - step * short["steps"]}
 
 
 def measure(sites):
-    """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps, of each codec."""
+    """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps, and late ones, of each codec."""
     jobs = [(DDP, (4, 16), QUICK), *((arm.sync, (PERIOD, 4 * PERIOD), batch) for arm in (FEW_BYTES, FEWER_BYTES) for batch in (QUICK, SLOW))]
-    return [tuple(sites.job_of(sync, count, batch) for count in steps) for sync, steps, batch in jobs]
+    pairs = [tuple(sites.job_of(sync, count, batch) for count in steps) for sync, steps, batch in jobs]
+    for arm in (FEW_BYTES, FEWER_BYTES):
+        trained = sites.trained(arm.sync)
+        pairs.append(tuple(sites.job_of(arm.sync, count, QUICK, trained) for count in (PERIOD, 4 * PERIOD)))
+    return pairs
 
 
 def summary(pairs):
