@@ -6,7 +6,8 @@
 
 Judged: every peer that lives commits rounds all the time (a pause beyond --hang seconds is a hang); all peers that report a round report the same digest
 chain; every element agrees with the contributor set (tests/soak/soak_peer.c); nobody ends but who was told to, or was stopped for so long that the group
-went on without it; memory and descriptors of the two peers that are never killed and of memberd are flat.
+went on without it; memory and descriptors of the two peers that are never killed and of memberd are flat, and so is the shared memory that all peers hold, by the
+peers that there are (as root, who may see what is mapped).
 """
 import argparse
 import collections
@@ -28,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOUNDERS, PEERS_MIN, PEERS_MAX = 3, 3, 8
 FLAT_SECONDS = 240
 KINDS = ("kill", "kill", "stop", "freeze", "leave", "join", "join", "join", "cut", "cut")
-GROWTH_KIB, GROWTH_FDS, GROWTH_MAPPINGS = 8192, 8, 200  # beyond these, from the first third to the last, it leaks
+GROWTH_KIB, GROWTH_FDS, GROWTH_MAPPINGS, GROWTH_SHARED_KIB = 8192, 8, 200, 8192  # beyond these, from the first third to the last, it leaks
 
 
 def parse_arguments():
@@ -42,6 +43,27 @@ def parse_arguments():
     parser.add_argument("--build", default="build")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     return parser.parse_args()
+
+
+def grown(values):
+    """From the median of the first third to that of the last, the warm-up left out."""
+    values = values[len(values) // 10:]
+    third = len(values) // 3
+    return statistics.median(values[-third:]) - statistics.median(values[:third]) if third >= 3 else 0
+
+
+def shared_files(pid):
+    """{file: KiB that it has} of the shared memory that a process has open or mapped."""
+    found = {}
+    for folder in ("fd", "map_files"):
+        try:
+            for entry in os.scandir(f"/proc/{pid}/{folder}"):
+                if os.readlink(entry.path).startswith("/memfd:"):
+                    about = entry.stat()
+                    found[about.st_dev, about.st_ino] = about.st_blocks // 2
+        except OSError:
+            pass  # it ended just now, or closed it; or we may not look
+    return found
 
 
 class Process:
@@ -68,13 +90,8 @@ class Process:
             pass  # it ended just now
 
     def growth(self):
-        """Of private memory in KiB, descriptors and mappings: medians of the first and the last third, the warm-up left out."""
-        samples = self.samples[len(self.samples) // 10:]
-        third = len(samples) // 3
-        if third < 3:
-            return 0, 0, 0
-        return tuple(statistics.median(s[i] for s in samples[-third:]) - statistics.median(s[i] for s in samples[:third])
-                     for i in (1, 2, 3))
+        """Of private memory in KiB, descriptors and mappings."""
+        return tuple(grown([sample[i] for sample in self.samples]) for i in (1, 2, 3))
 
 
 class Peer(Process):
@@ -109,6 +126,7 @@ class Soak:
         self.options, self.folder, self.build = options, folder, pathlib.Path(options.build).resolve()
         self.random = random.Random(options.seed)
         self.counts = collections.Counter()
+        self.shared = []  # KiB of shared memory that all peers hold, by the peers that there are
         self.chains, self.newest, self.trouble = {}, 0, []
         self.lock = threading.Lock()
         self.began = time.monotonic()
@@ -241,6 +259,7 @@ class Soak:
                 next_sample = now + max(1.0, self.options.seconds / 300)
                 for process in [self.memberd] + self.peers[:2]:
                     process.sample(now)
+                self.sample_shared()
             time.sleep(0.02)
         for process in [self.memberd] + self.peers[:2]:
             kib, descriptors, mappings = process.growth()
@@ -257,6 +276,17 @@ class Soak:
                 self.trouble.append(f"{name} grew by {descriptors} descriptors")
             if mappings > GROWTH_MAPPINGS:
                 self.trouble.append(f"{name} grew by {mappings} mappings")
+        shared = self.counts["shared KiB a peer"] = round(grown(self.shared))
+        if self.options.seconds >= FLAT_SECONDS and shared > GROWTH_SHARED_KIB:
+            self.trouble.append(f"shared memory grew by {shared} KiB a peer")
+
+    def sample_shared(self):
+        living = [peer for peer in self.peers if peer.alive]
+        files = {}
+        for peer in living:
+            files.update(shared_files(peer.process.pid))
+        if living:
+            self.shared.append(sum(files.values()) / len(living))
 
     def stop(self):
         for peer in self.peers:
