@@ -9,13 +9,15 @@ struct coll_exact {
 	tr_group *group;
 	unsigned world, victim;            /* its place */
 	uint64_t peers[MEASURE_WORLD_MAX]; /* peer id of each place */
-	const float *data;                 /* result of op 0 of the round committed last */
+	enum measure_dtype dtype;
+	const void *data; /* result of op 0 of the round committed last */
 	size_t count;
+	double tolerance; /* by which an element may be off: 0 without a codec */
 };
 
-/* true: every element is the sum of measure_input over the contributors that tr_contributors names for it. Contributions are
- * whole numbers above 0, so an element can only be one of two sums: with the victim's or without. Each is compared bit for
- * bit; tr_contributors is asked wherever one gives way to the other, and at each segment. *kept: the fraction with the victim's. */
+/* true: every element is the sum of measure_input over the contributors that tr_contributors names for it, all of them but at most the victim.
+ * Contributions are whole numbers from 1 on, so without a codec the sum has one value in any order, and one that is missing shows; a codec's result may be as far off as it
+ * rounds. tr_contributors is asked every ASK_EVERY elements, and around each change among them. *kept: the fraction of elements with the victim's. */
 bool coll_exact_check(const struct coll_exact *exact, double *kept);
 
 #endif

@@ -163,8 +163,10 @@ static void check_result(const struct actor *a, struct found *mine)
 	struct coll_exact exact = { .group = a->group,
 		.world = a->c.c.world,
 		.victim = a->victim,
+		.dtype = a->c.c.dtype,
 		.data = a->data,
-		.count = a->c.c.bytes / sizeof(float) };
+		.count = a->c.c.bytes / measure_dtype_size(a->c.c.dtype),
+		.tolerance = strcmp(a->c.codec, "none") == 0 ? 0 : coll_case_tolerance(&a->c) };
 	for (unsigned i = 0; i < a->c.c.world; i++)
 		exact.peers[i] = a->scene->found[i].peer;
 	mine->exact = coll_exact_check(&exact, &mine->kept);
@@ -263,13 +265,14 @@ static void print_case(const struct actor *a, const struct coll_log *log)
 	bool known = coll_log_first_loss(log, signal_s, &line);
 	printf("{\"peer\": \"traind\", \"algo\": \"%s\", \"transport\": \"%s\", \"codec\": \"%s\", "
 	       "\"world\": %u, "
-	       "\"bytes\": %zu, \"dtype\": \"f32\", \"%s\": %.3f, \"trigger\": \"%s\", "
+	       "\"bytes\": %zu, \"dtype\": \"%s\", \"%s\": %.3f, \"trigger\": \"%s\", "
 	       "\"median_s\": %.9f, \"algbw_gbps\": %.6f, \"busbw_gbps\": %.6f, \"rss_mib\": %.1f, "
 	       "\"undisturbed_s\": %.6f, "
 	       "\"disturbed_s\": %.6f, \"added_s\": %.6f, ",
 	    c->algorithm, c->transport, c->codec, c->c.world, c->c.bytes,
-	    a->kill.stop ? "stop_at" : "kill_at", a->kill.at, atomic_load(&a->scene->trigger),
-	    worst.undisturbed_s, (double)c->c.bytes / worst.undisturbed_s / 1e9,
+	    measure_dtype_names[c->c.dtype], a->kill.stop ? "stop_at" : "kill_at", a->kill.at,
+	    atomic_load(&a->scene->trigger), worst.undisturbed_s,
+	    (double)c->c.bytes / worst.undisturbed_s / 1e9,
 	    measure_busbw_gbps(&c->c, worst.undisturbed_s), worst.rss_mib, worst.undisturbed_s,
 	    worst.disturbed_s, worst.disturbed_s - worst.undisturbed_s);
 	if (known)
@@ -340,10 +343,8 @@ bool coll_kill_run(const struct coll_case *c, const struct coll_kill *kill, cons
 	struct coll_memberd memberd;
 	struct coll_log log;
 	pid_t pids[MEASURE_WORLD_MAX];
-	if (c->c.world < 2 || c->c.dtype != MEASURE_F32 || strcmp(c->codec, "none") != 0) {
-		fprintf(stderr,
-		    "collbench: --kill-at and --stop-at need 2 processes or more, dtype f32, codec "
-		    "none\n");
+	if (c->c.world < 2) {
+		fprintf(stderr, "collbench: --kill-at and --stop-at need 2 processes or more\n");
 		return false;
 	}
 	a.scene = make_scene(c->c.world);

@@ -10,8 +10,8 @@
  *	detect_s       from the signal to the first line that a survivor or memberd logs; `detect_event` is that line
  *	resent_bytes   payload that the survivors gave out again for that op (struct tr_stats), all of it; resent_shares: in units of
  *	               bytes / world
- *	exact          every survivor's result is, element by element, the sum over the contributors that tr_contributors names,
- *	               and all survivors hold the same bits
+ *	exact          every survivor's result is, element by element, the sum over the contributors that tr_contributors names (with a
+ *	               codec as near to it as that rounds), and all survivors hold the same bits
  */
 #ifndef TR_BENCH_COLL_KILL_H
 #define TR_BENCH_COLL_KILL_H

@@ -116,6 +116,7 @@ double measure_median(double *values, unsigned count); /* sorts */
 void measure_fill(enum measure_dtype dtype, void *data, size_t bytes, unsigned rank);
 bool measure_is_sum(const struct measure_case *c, const void *data);
 unsigned measure_input(unsigned rank, size_t element);
+double measure_value(enum measure_dtype dtype, const void *data, size_t element);
 size_t measure_dtype_size(enum measure_dtype dtype);
 uint64_t measure_digest(uint64_t digest, const void *data, size_t bytes);
 

@@ -86,6 +86,11 @@ static double get(enum measure_dtype dtype, const void *from)
 	return NAN;
 }
 
+double measure_value(enum measure_dtype dtype, const void *data, size_t element)
+{
+	return get(dtype, (const char *)data + element * measure_dtype_size(dtype));
+}
+
 void measure_fill(enum measure_dtype dtype, void *data, size_t bytes, unsigned rank)
 {
 	size_t size = measure_dtype_size(dtype), pattern = PERIOD * size;
@@ -98,12 +103,12 @@ void measure_fill(enum measure_dtype dtype, void *data, size_t bytes, unsigned r
 
 bool measure_is_sum(const struct measure_case *c, const void *data)
 {
-	size_t size = measure_dtype_size(c->dtype), count = c->bytes / size;
+	size_t count = c->bytes / measure_dtype_size(c->dtype);
 	for (size_t i = 0; i < count; i += count / 4099 + 1) {
 		double sum = 0;
 		for (unsigned k = 0; k < c->world; k++)
 			sum += measure_input(k, i);
-		if (!(fabs(get(c->dtype, (const char *)data + i * size) - sum) <= c->tolerance))
+		if (!(fabs(measure_value(c->dtype, data, i) - sum) <= c->tolerance))
 			return false;
 	}
 	return true;

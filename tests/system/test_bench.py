@@ -67,6 +67,12 @@ def test_a_death_in_mid_op_is_measured_and_the_result_exact(algo, transport, at)
     assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"] * 2 * 3 / 4, rel=0.01)
 
 
+@pytest.mark.parametrize("dtype, codec", [("f32", "bf16"), ("f32", "int8"), ("f32", "int4"), ("bf16", "none"), ("u8", "none"), ("f64", "none")])
+def test_a_death_is_measured_with_any_codec_and_type(dtype, codec):
+    row, = rows_of(COLLBENCH, "--world", 3, "--bytes", 4 << 20, "--algo", "direct", "--iters", 2, "--dtype", dtype, "--codec", codec, "--kill-at", 0.5, "--json")
+    assert row["exact"] is True and row["identical"] is True and row["dtype"] == dtype and row["codec"] == codec and 0 <= row["kept"] <= 1
+
+
 def test_a_hub_s_death_is_measured():
     """Who sends most: (n - 1) S of a star's hub beside S of a leaf. The others' sums have to begin again somewhere else; where a machine stands still all may have been there before."""
     for _ in range(4):
