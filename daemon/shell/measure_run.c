@@ -66,7 +66,7 @@ static int spawn(const struct measure_run *run, int job, const struct place *pla
 		(void)posix_spawn_file_actions_adddup2(&actions, place->words, STDERR_FILENO);
 	if (place->page >= 0)
 		(void)posix_spawn_file_actions_adddup2(&actions, place->page, LOCKSTEP_PAGE_FD);
-	int failed = posix_spawn(pid, run->program, &actions, NULL, argv, environ);
+	int failed = posix_spawnp(pid, run->program, &actions, NULL, argv, environ);
 	(void)posix_spawn_file_actions_destroy(&actions);
 	return failed;
 }

@@ -9,7 +9,7 @@
 #include "common/error.h"
 
 struct measure_run {
-	const char *program; /* trainworker's path */
+	const char *program; /* trainworker; without a slash it is looked up in PATH */
 	const void *job;     /* a JobSpec, packed */
 	size_t job_bytes;
 	unsigned threads;
