@@ -259,6 +259,13 @@ static bool is_captured(void *arg, uint64_t job)
 	return false;
 }
 
+/* Who writes there learns that nobody will read it; a pipe that stays open and unread would stop it for ever. */
+static void close_pipes(const struct order *order)
+{
+	(void)close(order->fds[0]);
+	(void)close(order->fds[1]);
+}
+
 static void begin_capture(struct logs *logs, const struct order *order)
 {
 	char path[PATH_MAX - 16];
@@ -266,8 +273,7 @@ static void begin_capture(struct logs *logs, const struct order *order)
 	struct logfile log = { .fd = -1 };
 	struct capture *capture = calloc(1, sizeof(*capture));
 	if (capture == NULL) {
-		(void)close(order->fds[0]);
-		(void)close(order->fds[1]);
+		close_pipes(order);
 		tell_drained(logs, order->request.peer, "");
 		return;
 	}
@@ -308,10 +314,8 @@ static void run_order(struct mail *mail, bool dropped)
 	struct order *order = (struct order *)mail;
 	struct logs *logs = order->logs;
 	struct capture *capture;
-	if (dropped && order->kind == ORDER_CAPTURE) {
-		(void)close(order->fds[0]);
-		(void)close(order->fds[1]);
-	}
+	if (dropped && order->kind == ORDER_CAPTURE)
+		close_pipes(order);
 	if (!dropped) {
 		switch (order->kind) {
 		case ORDER_CAPTURE:
@@ -354,6 +358,8 @@ static void give(struct logs *logs, const struct order *order)
 	struct order *copy = malloc(sizeof(*copy));
 	if (copy == NULL) {
 		log_error("logs", "out of memory: an order to the log thread is lost");
+		if (order->kind == ORDER_CAPTURE)
+			close_pipes(order);
 		return;
 	}
 	*copy = *order;

@@ -175,53 +175,6 @@ static void test_a_folder_that_cannot_be_made_at_first(void **state)
 	logfile_close(&log);
 }
 
-static bool is_job_9(void *arg, uint64_t job)
-{
-	(void)arg;
-	return job == 9;
-}
-
-static void test_old_jobs_go_first(void **state)
-{
-	(void)state;
-	char path[512];
-	struct logfile log;
-	struct tr_error error;
-	for (uint64_t job = 8; job < 13; job++) {
-		assert_int_equal(log_folder_file(file("jobs"), job, 0, 1, path, sizeof(path),
-		                     &error),
-		    TR_OK);
-		assert_int_equal(logfile_open(&log, path, 1, 1, &error), TR_OK);
-		logfile_close(&log);
-	}
-	assert_int_equal(log_folder_prune(file("jobs"), 2, is_job_9, NULL), 3);
-	assert_int_equal(access(file("jobs/job-8"), F_OK), -1);
-	assert_int_equal(access(file("jobs/job-9/rank-0.peer-1.log"), F_OK), 0);
-	assert_int_equal(access(file("jobs/job-10"), F_OK), -1);
-	assert_int_equal(access(file("jobs/job-11"), F_OK), -1);
-	assert_int_equal(log_folder_prune(file("jobs"), 1, NULL, NULL), 1);
-	assert_int_equal(access(file("jobs/job-9"), F_OK), -1);
-	assert_int_equal(access(file("jobs/job-12/rank-0.peer-1.log"), F_OK), 0);
-}
-
-/* A cluster that begins anew counts its jobs from 1 again, beside the folders of the one before it. */
-static void test_a_new_job_with_a_low_number_is_not_old(void **state)
-{
-	(void)state;
-	static const char *names[] = { "jobs-again/job-300", "jobs-again/job-301",
-		"jobs-again/job-1" };
-	assert_int_equal(mkdir(file("jobs-again"), 0700), 0);
-	for (size_t i = 0; i < 3; i++) {
-		const struct timespec times[2] = { { .tv_sec = 1000 + (time_t)i },
-			{ .tv_sec = 1000 + (time_t)i } };
-		assert_int_equal(mkdir(file(names[i]), 0700), 0);
-		assert_int_equal(utimensat(AT_FDCWD, file(names[i]), times, 0), 0);
-	}
-	assert_int_equal(log_folder_prune(file("jobs-again"), 2, NULL, NULL), 1);
-	assert_int_equal(access(file("jobs-again/job-1"), F_OK), 0);
-	assert_int_equal(access(file("jobs-again/job-300"), F_OK), -1);
-}
-
 /* ---- the log thread */
 
 struct reader {
@@ -603,8 +556,6 @@ int main(void)
 		cmocka_unit_test(test_a_full_disk_loses_the_piece_only),
 		cmocka_unit_test(test_a_folder_that_goes_away_is_made_again),
 		cmocka_unit_test(test_a_folder_that_cannot_be_made_at_first),
-		cmocka_unit_test(test_old_jobs_go_first),
-		cmocka_unit_test(test_a_new_job_with_a_low_number_is_not_old),
 		cmocka_unit_test(test_the_output_of_a_running_job_stays),
 		cmocka_unit_test(test_lines_are_whole_and_the_last_are_told),
 		cmocka_unit_test(test_last_lines_begin_at_their_start),
