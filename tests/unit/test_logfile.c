@@ -157,6 +157,28 @@ static void test_a_folder_that_goes_away_is_made_again(void **state)
 	logfile_close(&log);
 }
 
+/* It need not be full: the next piece is in a file that can be read, behind a gap. */
+static void test_a_file_that_is_removed_is_made_again(void **state)
+{
+	(void)state;
+	struct logfile log, old;
+	struct tr_error error;
+	uint64_t position = 0;
+	char text[64];
+	assert_int_equal(logfile_open(&log, file("removed/log"), 100, 3, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "one\n", 4, &error), TR_OK);
+	assert_int_equal(unlink(file("removed/log")), 0);
+	assert_int_equal(rmdir(file("removed")), 0);
+	assert_int_equal(logfile_write(&log, "two\n", 4, &error), TR_OK);
+	assert_int_equal(logfile_begin(&log), 4);
+	read_all(&log, &position, text);
+	assert_string_equal(text, "two\n");
+	assert_int_equal(logfile_open_old(&old, file("removed/log"), 3, &error), TR_OK);
+	assert_int_equal(logfile_begin(&old), 4);
+	logfile_close(&old);
+	logfile_close(&log);
+}
+
 /* No room for the folder at first (here: a file has its place). */
 static void test_a_folder_that_cannot_be_made_at_first(void **state)
 {
@@ -555,6 +577,7 @@ int main(void)
 		cmocka_unit_test(test_positions_outlive_the_writer),
 		cmocka_unit_test(test_a_full_disk_loses_the_piece_only),
 		cmocka_unit_test(test_a_folder_that_goes_away_is_made_again),
+		cmocka_unit_test(test_a_file_that_is_removed_is_made_again),
 		cmocka_unit_test(test_a_folder_that_cannot_be_made_at_first),
 		cmocka_unit_test(test_the_output_of_a_running_job_stays),
 		cmocka_unit_test(test_lines_are_whole_and_the_last_are_told),
