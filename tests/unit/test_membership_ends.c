@@ -401,8 +401,7 @@ static void test_twin(void **state)
 	    "send c12 refused: node n2 (node-2) is running already as pid 1002 at 10.0.0.2:7000: "
 	    "give this one its own folder, or stop that one\n"
 	    "close c12: node n2 (node-2) is running already as pid 1002 at 10.0.0.2:7000: give "
-	    "this "
-	    "one its own folder, or stop that one\n");
+	    "this one its own folder, or stop that one\n");
 	/* The same again, but now n2 was killed and its connection did not notice: it never says another word. */
 	hello(&w, 10, 2, 999, 1);
 	world_tick(&w, 250);
