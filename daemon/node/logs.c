@@ -18,6 +18,7 @@ struct logs {
 	struct mailbox to_control;
 	struct logs_callbacks callbacks;
 	void *arg;
+	struct mail last; /* the end must not want for memory */
 	/* Log thread's side. */
 	pthread_t thread;
 	uv_loop_t loop;
@@ -29,7 +30,7 @@ struct logs {
 	bool stopping;
 };
 
-enum order_kind { ORDER_CAPTURE, ORDER_FINISH, ORDER_OPEN, ORDER_CREDIT, ORDER_CANCEL, ORDER_STOP };
+enum order_kind { ORDER_CAPTURE, ORDER_FINISH, ORDER_OPEN, ORDER_CREDIT, ORDER_CANCEL };
 
 struct order {
 	struct mail mail;
@@ -298,8 +299,11 @@ static void begin_capture(struct logs *logs, const struct order *order)
 	(void)log_folder_prune(logs->folder, TR_LOG_JOBS_MAX, is_captured, logs);
 }
 
-static void stop(struct logs *logs)
+/* The mailbox is open: nobody else closes it. */
+static void run_last(struct mail *mail, bool dropped)
 {
+	struct logs *logs = (struct logs *)(void *)((char *)mail - offsetof(struct logs, last));
+	(void)dropped;
 	logs->stopping = true;
 	cancel(logs, 0);
 	for (struct capture *capture = logs->captures, *next; capture != NULL; capture = next) {
@@ -334,9 +338,6 @@ static void run_order(struct mail *mail, bool dropped)
 			break;
 		case ORDER_CANCEL:
 			cancel(logs, order->request.stream);
-			break;
-		case ORDER_STOP:
-			stop(logs);
 			break;
 		}
 	}
@@ -415,7 +416,8 @@ void logs_destroy(struct logs *logs)
 {
 	if (logs == NULL)
 		return;
-	give(logs, &(struct order){ .kind = ORDER_STOP });
+	logs->last.run = run_last;
+	mailbox_post(&logs->to_thread, &logs->last);
 	(void)pthread_join(logs->thread, NULL);
 	(void)uv_loop_close(&logs->loop);
 	mailbox_close(&logs->to_control, control_closed);
