@@ -1,6 +1,7 @@
 #include "collectives/transport/address.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdint.h>
@@ -84,17 +85,13 @@ tr_status address_unix(const struct address *address, struct sockaddr_storage *s
 
 void address_format(const struct sockaddr *sa, socklen_t length, char text[TR_ADDRESS_MAX])
 {
-	char host[INET6_ADDRSTRLEN] = "?";
-	if (sa->sa_family == AF_INET) {
-		struct sockaddr_in in;
-		memcpy(&in, sa, sizeof(in));
-		(void)inet_ntop(AF_INET, &in.sin_addr, host, sizeof(host));
-		(void)snprintf(text, TR_ADDRESS_MAX, "%s:%u", host, ntohs(in.sin_port));
-	} else if (sa->sa_family == AF_INET6) {
-		struct sockaddr_in6 in6;
-		memcpy(&in6, sa, sizeof(in6));
-		(void)inet_ntop(AF_INET6, &in6.sin6_addr, host, sizeof(host));
-		(void)snprintf(text, TR_ADDRESS_MAX, "[%s]:%u", host, ntohs(in6.sin6_port));
+	char host[INET6_ADDRSTRLEN + IF_NAMESIZE] = "?", port[8] = "0";
+	if (sa->sa_family == AF_INET || sa->sa_family == AF_INET6) {
+		/* With its interface, if it is of one link only: "fe80::1%eth0". */
+		(void)getnameinfo(sa, length, host, sizeof(host), port, sizeof(port),
+		    NI_NUMERICHOST | NI_NUMERICSERV);
+		(void)snprintf(text, TR_ADDRESS_MAX, sa->sa_family == AF_INET ? "%s:%s" : "[%s]:%s",
+		    host, port);
 	} else {
 		struct sockaddr_un un = { 0 };
 		memcpy(&un, sa, length < sizeof(un) ? length : sizeof(un));

@@ -20,24 +20,33 @@ struct forwarded {
 	struct grpc_client_call *out;
 };
 
+static void forwarded_cancelled(void *arg)
+{
+	struct forwarded *call = arg;
+	call->in = NULL;
+	grpc_client_cancel(call->out);
+}
+
 static void forwarded_message(void *arg, const uint8_t *message, size_t bytes)
 {
 	struct forwarded *call = arg;
-	if (call->in != NULL && grpc_call_send(call->in, message, bytes) == TR_EAGAIN)
+	tr_status status = call->in == NULL ? TR_ECANCELLED
+	                                    : grpc_call_send(call->in, message, bytes);
+	if (status == TR_OK ||
+	    status == TR_ECANCELLED) /* gone: forwarded_cancelled has run, or will */
+		return;
+	if (status == TR_EAGAIN) {
 		grpc_client_pause(call->out, true);
+		return;
+	}
+	grpc_call_end(call->in, grpc_status_of(status), tr_status_text(status));
+	forwarded_cancelled(call);
 }
 
 static void forwarded_writable(void *arg)
 {
 	struct forwarded *call = arg;
 	grpc_client_pause(call->out, false);
-}
-
-static void forwarded_cancelled(void *arg)
-{
-	struct forwarded *call = arg;
-	call->in = NULL;
-	grpc_client_cancel(call->out);
 }
 
 static void forwarded_ended(void *arg, enum grpc_status status, const char *text)

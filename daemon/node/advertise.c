@@ -5,6 +5,14 @@
 
 #include "collectives/transport/address.h"
 
+/* A colon is of an IPv6 address, which may name its interface; of HOST:PORT it is not. */
+static bool is_host(const char *host)
+{
+	char address[TR_ADDRESS_MAX];
+	(void)snprintf(address, sizeof(address), "%.*s", (int)strcspn(host, "%"), host);
+	return strchr(host, ':') == NULL || address_is_ip(address);
+}
+
 tr_status advertise_address(const char *listening, const char *host, char address[TR_ADDRESS_MAX],
     struct tr_error *error)
 {
@@ -24,7 +32,7 @@ tr_status advertise_address(const char *listening, const char *host, char addres
 	                          : snprintf(text, sizeof(text), "%s%s%s:%s", bare_ipv6 ? "[" : "",
 	                                host, bare_ipv6 ? "]" : "", parsed.port);
 	if (length < 0 || (size_t)length >= sizeof(text) ||
-	    address_parse(text, &parsed, NULL) != TR_OK)
+	    address_parse(text, &parsed, NULL) != TR_OK || !is_host(parsed.host))
 		return tr_error_set(error, TR_EINVAL,
 		    "--advertise: found '%.100s', allowed: a host name or an IP address",
 		    host == NULL ? listening : host);

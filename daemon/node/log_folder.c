@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 tr_status log_folder_file(const char *folder, uint64_t job, uint32_t rank, uint64_t peer,
@@ -67,21 +69,54 @@ static uint64_t job_of(const char *name)
 	return *end == '\0' ? job : 0;
 }
 
-static int only_jobs(const struct dirent *entry)
+struct job_folder {
+	uint64_t job;
+	struct timespec changed; /* a worker began, or a file was rotated */
+};
+
+static int by_age(const void *left, const void *right)
 {
-	return job_of(entry->d_name) != 0;
+	const struct job_folder *a = left, *b = right;
+	if (a->changed.tv_sec != b->changed.tv_sec)
+		return a->changed.tv_sec < b->changed.tv_sec ? -1 : 1;
+	if (a->changed.tv_nsec != b->changed.tv_nsec)
+		return a->changed.tv_nsec < b->changed.tv_nsec ? -1 : 1;
+	return a->job < b->job ? -1 : a->job > b->job;
 }
 
-static int by_age(const struct dirent **a, const struct dirent **b)
+/* The oldest first; the caller frees them. */
+static struct job_folder *list_jobs(const char *folder, size_t *count)
 {
-	uint64_t left = job_of((*a)->d_name), right = job_of((*b)->d_name);
-	return left < right ? -1 : left > right;
+	struct job_folder *jobs = NULL;
+	size_t room = 0;
+	const struct dirent *entry;
+	DIR *all = opendir(folder);
+	*count = 0;
+	while (all != NULL && (entry = readdir(all)) != NULL) {
+		struct stat status;
+		uint64_t job = job_of(entry->d_name);
+		if (job == 0 || fstatat(dirfd(all), entry->d_name, &status, 0) != 0)
+			continue;
+		if (*count == room) {
+			struct job_folder *more = realloc(jobs, (room * 2 + 64) * sizeof(*more));
+			if (more == NULL)
+				break;
+			jobs = more;
+			room = room * 2 + 64;
+		}
+		jobs[(*count)++] = (struct job_folder){ job, status.st_mtim };
+	}
+	if (all != NULL)
+		(void)closedir(all);
+	if (*count > 0)
+		qsort(jobs, *count, sizeof(*jobs), by_age);
+	return jobs;
 }
 
-static void remove_job(const char *folder, const char *name)
+static void remove_job(const char *folder, uint64_t job)
 {
 	char path[PATH_MAX];
-	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	(void)snprintf(path, sizeof(path), "%s/job-%" PRIu64, folder, job);
 	DIR *of_job = opendir(path);
 	if (of_job == NULL)
 		return;
@@ -96,18 +131,15 @@ static void remove_job(const char *folder, const char *name)
 size_t log_folder_prune(const char *folder, size_t keep, bool (*spares)(void *arg, uint64_t job),
     void *arg)
 {
-	struct dirent **entries;
-	int count = scandir(folder, &entries, only_jobs, by_age);
-	if (count < 0)
-		return 0;
-	size_t over = (size_t)count > keep ? (size_t)count - keep : 0, removed = 0;
-	for (size_t i = 0; i < (size_t)count; i++) {
-		if (removed < over && (spares == NULL || !spares(arg, job_of(entries[i]->d_name)))) {
-			remove_job(folder, entries[i]->d_name);
-			removed++;
-		}
-		free(entries[i]);
+	size_t count, removed = 0;
+	struct job_folder *jobs = list_jobs(folder, &count);
+	size_t over = count > keep ? count - keep : 0;
+	for (size_t i = 0; i < count && removed < over; i++) {
+		if (spares != NULL && spares(arg, jobs[i].job))
+			continue;
+		remove_job(folder, jobs[i].job);
+		removed++;
 	}
-	free((void *)entries);
+	free(jobs);
 	return removed;
 }

@@ -19,7 +19,7 @@ tr_status log_folder_find(const char *folder, uint64_t job, uint64_t peer, char 
 /* Removes what is there under the peer's number: of a peer that begins it is another cluster's, which had the same numbers. */
 void log_folder_drop(const char *folder, uint64_t job, uint64_t peer);
 
-/* Removes the oldest jobs' folders (least ids) until at most `keep` are left, but none of a job of which spares(arg, job) says that it is still written (NULL: of none); returns how
+/* Removes the oldest jobs' folders (those in which a file appeared longest ago: another cluster's jobs may have any number) until at most `keep` are left, but none of a job of which spares(arg, job) says that it is still written (NULL: of none); returns how
  * many were removed. */
 size_t log_folder_prune(const char *folder, size_t keep, bool (*spares)(void *arg, uint64_t job),
     void *arg);

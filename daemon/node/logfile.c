@@ -145,8 +145,24 @@ static tr_status rotate(struct logfile *log, struct tr_error *error)
 	return open_newest(log, error);
 }
 
+/* Somebody removed the file: nobody can read what is written to it. Another one begins at the same position, before which nothing is kept. */
+static tr_status begin_again_if_gone(struct logfile *log, struct tr_error *error)
+{
+	struct stat status;
+	if (log->fd < 0 || fstat(log->fd, &status) != 0 || status.st_nlink > 0)
+		return TR_OK;
+	(void)close(log->fd);
+	memset(log->sizes, 0, sizeof(log->sizes));
+	tr_status st = open_newest(log, error);
+	if (st == TR_OK)
+		write_place(log);
+	return st;
+}
+
 tr_status logfile_write(struct logfile *log, const void *data, size_t bytes, struct tr_error *error)
 {
+	if (begin_again_if_gone(log, error) != TR_OK)
+		return TR_EIO;
 	if (log->fd < 0 && open_newest(log, error) != TR_OK)
 		return TR_EIO;
 	if (log->sizes[0] > 0 && log->sizes[0] + bytes > log->bytes_max &&

@@ -24,7 +24,7 @@ struct logfile {
 	uint64_t end;                      /* position behind the last byte */
 };
 
-/* For writing; goes on behind what is there. Makes its folder, also where that went away meanwhile. After an error of the disk each write tries again. */
+/* For writing; goes on behind what is there. Makes its folder, also where that or the file went away meanwhile. After an error of the disk each write tries again. */
 tr_status logfile_open(struct logfile *log, const char *path, uint64_t bytes_max,
     unsigned files_max, struct tr_error *error);
 /* For reading what an earlier process wrote. TR_ENOTFOUND. */

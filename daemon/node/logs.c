@@ -18,6 +18,7 @@ struct logs {
 	struct mailbox to_control;
 	struct logs_callbacks callbacks;
 	void *arg;
+	struct mail last; /* the end must not want for memory */
 	/* Log thread's side. */
 	pthread_t thread;
 	uv_loop_t loop;
@@ -29,7 +30,7 @@ struct logs {
 	bool stopping;
 };
 
-enum order_kind { ORDER_CAPTURE, ORDER_FINISH, ORDER_OPEN, ORDER_CREDIT, ORDER_CANCEL, ORDER_STOP };
+enum order_kind { ORDER_CAPTURE, ORDER_FINISH, ORDER_OPEN, ORDER_CREDIT, ORDER_CANCEL };
 
 struct order {
 	struct mail mail;
@@ -259,6 +260,13 @@ static bool is_captured(void *arg, uint64_t job)
 	return false;
 }
 
+/* Who writes there learns that nobody will read it; a pipe that stays open and unread would stop it for ever. */
+static void close_pipes(const struct order *order)
+{
+	(void)close(order->fds[0]);
+	(void)close(order->fds[1]);
+}
+
 static void begin_capture(struct logs *logs, const struct order *order)
 {
 	char path[PATH_MAX - 16];
@@ -266,8 +274,7 @@ static void begin_capture(struct logs *logs, const struct order *order)
 	struct logfile log = { .fd = -1 };
 	struct capture *capture = calloc(1, sizeof(*capture));
 	if (capture == NULL) {
-		(void)close(order->fds[0]);
-		(void)close(order->fds[1]);
+		close_pipes(order);
 		tell_drained(logs, order->request.peer, "");
 		return;
 	}
@@ -292,8 +299,11 @@ static void begin_capture(struct logs *logs, const struct order *order)
 	(void)log_folder_prune(logs->folder, TR_LOG_JOBS_MAX, is_captured, logs);
 }
 
-static void stop(struct logs *logs)
+/* The mailbox is open: nobody else closes it. */
+static void run_last(struct mail *mail, bool dropped)
 {
+	struct logs *logs = (struct logs *)(void *)((char *)mail - offsetof(struct logs, last));
+	(void)dropped;
 	logs->stopping = true;
 	cancel(logs, 0);
 	for (struct capture *capture = logs->captures, *next; capture != NULL; capture = next) {
@@ -308,10 +318,8 @@ static void run_order(struct mail *mail, bool dropped)
 	struct order *order = (struct order *)mail;
 	struct logs *logs = order->logs;
 	struct capture *capture;
-	if (dropped && order->kind == ORDER_CAPTURE) {
-		(void)close(order->fds[0]);
-		(void)close(order->fds[1]);
-	}
+	if (dropped && order->kind == ORDER_CAPTURE)
+		close_pipes(order);
 	if (!dropped) {
 		switch (order->kind) {
 		case ORDER_CAPTURE:
@@ -330,9 +338,6 @@ static void run_order(struct mail *mail, bool dropped)
 			break;
 		case ORDER_CANCEL:
 			cancel(logs, order->request.stream);
-			break;
-		case ORDER_STOP:
-			stop(logs);
 			break;
 		}
 	}
@@ -354,6 +359,8 @@ static void give(struct logs *logs, const struct order *order)
 	struct order *copy = malloc(sizeof(*copy));
 	if (copy == NULL) {
 		log_error("logs", "out of memory: an order to the log thread is lost");
+		if (order->kind == ORDER_CAPTURE)
+			close_pipes(order);
 		return;
 	}
 	*copy = *order;
@@ -409,7 +416,8 @@ void logs_destroy(struct logs *logs)
 {
 	if (logs == NULL)
 		return;
-	give(logs, &(struct order){ .kind = ORDER_STOP });
+	logs->last.run = run_last;
+	mailbox_post(&logs->to_thread, &logs->last);
 	(void)pthread_join(logs->thread, NULL);
 	(void)uv_loop_close(&logs->loop);
 	mailbox_close(&logs->to_control, control_closed);

@@ -80,10 +80,10 @@ static void accepted(void *arg, enum listener_protocol protocol, struct stream s
 static void api_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
     const void *early, size_t early_bytes)
 {
-	if (protocol == LISTENER_FRAMES || protocol == LISTENER_PROBE)
-		stream_close(&stream);
-	else
+	if (protocol == LISTENER_HTTP2 || protocol == LISTENER_HTTP1)
 		accepted(arg, protocol, stream, early, early_bytes);
+	else
+		stream_close(&stream);
 }
 
 /* ---- what memberd says */

@@ -48,8 +48,26 @@ struct place {
 	int out, words; /* where what it prints and its errors go; words -1: where ours do */
 };
 
+/* Ours, and who we are (measure_run.h); NULL: no memory. The texts are ours or `*own`. */
+static char **environment_for(char own[64])
+{
+	size_t count = 0;
+	while (environ[count] != NULL)
+		count++;
+	char **all = calloc(count + 2, sizeof(*all));
+	if (all == NULL)
+		return NULL;
+	(void)snprintf(own, 64, "TRAIND_MEASURE_RUN_BY=%ld", (long)getpid());
+	all[0] = own;
+	memcpy((void *)(all + 1), (void *)environ, count * sizeof(*all));
+	return all;
+}
+
 static int spawn(const struct measure_run *run, int job, const struct place *place, pid_t *pid)
 {
+	char own[64], **environment = environment_for(own);
+	if (environment == NULL)
+		return ENOMEM;
 	char threads[16], tp[16], sequences[16], beside[16], self[16];
 	char *argv[] = { (char *)(uintptr_t)run->program, "--measure", threads, tp, sequences,
 		beside, place->page >= 0 ? self : NULL, NULL };
@@ -66,8 +84,9 @@ static int spawn(const struct measure_run *run, int job, const struct place *pla
 		(void)posix_spawn_file_actions_adddup2(&actions, place->words, STDERR_FILENO);
 	if (place->page >= 0)
 		(void)posix_spawn_file_actions_adddup2(&actions, place->page, LOCKSTEP_PAGE_FD);
-	int failed = posix_spawn(pid, run->program, &actions, NULL, argv, environ);
+	int failed = posix_spawnp(pid, run->program, &actions, NULL, argv, environment);
 	(void)posix_spawn_file_actions_destroy(&actions);
+	free((void *)environment);
 	return failed;
 }
 

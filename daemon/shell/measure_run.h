@@ -1,4 +1,5 @@
-/* Runs `trainworker --measure` (daemon/worker/measure.h) and waits for what it prints. Those beside it measure in step with it (common/lockstep.h). */
+/* Runs `trainworker --measure` (daemon/worker/measure.h) and waits for what it prints. Those beside it measure in step with it (common/lockstep.h). All of them end with
+ * whoever runs them, kill -9 included: TRAIND_MEASURE_RUN_BY in their environment is its pid. */
 #ifndef TR_DAEMON_SHELL_MEASURE_RUN_H
 #define TR_DAEMON_SHELL_MEASURE_RUN_H
 
@@ -9,7 +10,7 @@
 #include "common/error.h"
 
 struct measure_run {
-	const char *program; /* trainworker's path */
+	const char *program; /* trainworker; without a slash it is looked up in PATH */
 	const void *job;     /* a JobSpec, packed */
 	size_t job_bytes;
 	unsigned threads;

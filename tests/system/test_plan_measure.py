@@ -2,12 +2,13 @@
 import gzip
 import os
 import resource
+import signal
 import subprocess
 
 import pytest
 
-from harness import BIN
-from stubs import pb
+from harness import BIN, MARK, marked_processes, wait_for
+from stubs import ROOT, pb
 
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
@@ -132,3 +133,32 @@ def test_more_workers_than_the_vocabulary_has_tokens():
 def test_without_a_job(words, given):
     done = subprocess.run([str(BIN / "trainworker"), "--measure", *words], input=given, capture_output=True, timeout=60)
     assert done.returncode == 1 and b"wants a job on stdin" in done.stderr and not done.stdout
+
+
+def test_who_measures_ends_with_who_asked(tmp_path):
+    """Also where that is killed: else it would take all cores for minutes, and nobody would read what it says."""
+    text = tmp_path / "text.txt"
+    text.write_bytes(bytes(range(256)) * 64)
+    job = tmp_path / "job.yaml"
+    job.write_text(f"""
+name: large
+model: {{layers: 2, width: 2048, heads: 16, context: 1024, vocab: bytes}}
+data: {{text: [{text}]}}
+train: {{steps: 1, batch_tokens: 16384, seed: 1}}
+mesh: {{nodes: 1, workers_per_node: 2}}
+checkpoint: {{dir: {tmp_path}/run}}
+""")
+    mark = f"mark-of-{tmp_path}"
+    plan = subprocess.Popen([str(BIN / "trainctl"), "plan", str(job), "--cluster", str(ROOT / "configs" / "cluster.yaml")],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, MARK: mark})
+    measuring = lambda: [pid for pid, command in marked_processes(mark).items() if "--measure" in command]
+    try:
+        wait_for(measuring, "somebody measures")
+    finally:
+        plan.kill()
+        plan.wait()
+    try:
+        wait_for(lambda: not measuring(), "nobody measures", 20)
+    finally:
+        for pid in measuring():
+            os.kill(pid, signal.SIGKILL)

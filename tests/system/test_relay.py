@@ -3,6 +3,8 @@ behind a NAT listens at an address that nobody else has a way to. Root is needed
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 
 import pytest
@@ -119,6 +121,18 @@ def test_memberd_relays_when_no_daemon_is_left(lab):
     assert ways_through_memberd(lab.log()) == {(peers[0].id, peers[1].id), (peers[1].id, peers[0].id)}, lab.log()
 
 
+def asks_relay(socket_path):
+    """What a relay behind a daemon's API socket says to a call for a pair that it does not know."""
+    with socket.socket(socket.AF_UNIX) as api:
+        api.settimeout(60)
+        api.connect(str(socket_path))
+        api.sendall(b"TRELAY1\n" + struct.pack("<II5Q16x", 1, 0, 1, 2, 3, 4, 5))
+        try:
+            return api.recv(64)
+        except ConnectionResetError:
+            return b""
+
+
 def test_a_job(lab, tmp_path):
     """Daemons: a job trains over two nodes behind NATs and one that is not."""
     lab.open()
@@ -148,6 +162,8 @@ checkpoint: {{dir: {tmp_path}/run}}
         assert done.returncode == 0, done.stdout + done.stderr + lab.log()
         assert "step 40/40" in done.stdout and "peers 3" in done.stdout, done.stdout
         assert "gets to peer" in lab.log() and " is lost: cannot" not in lab.log()
+        # Who may use the API is not thereby a peer.
+        assert [asks_relay(socket_path) for socket_path in tmp_path.glob("*/node/api.sock")] == [b""] * 3
     finally:
         for daemon in daemons:
             daemon.terminate()

@@ -157,6 +157,28 @@ static void test_a_folder_that_goes_away_is_made_again(void **state)
 	logfile_close(&log);
 }
 
+/* It need not be full: the next piece is in a file that can be read, behind a gap. */
+static void test_a_file_that_is_removed_is_made_again(void **state)
+{
+	(void)state;
+	struct logfile log, old;
+	struct tr_error error;
+	uint64_t position = 0;
+	char text[64];
+	assert_int_equal(logfile_open(&log, file("removed/log"), 100, 3, &error), TR_OK);
+	assert_int_equal(logfile_write(&log, "one\n", 4, &error), TR_OK);
+	assert_int_equal(unlink(file("removed/log")), 0);
+	assert_int_equal(rmdir(file("removed")), 0);
+	assert_int_equal(logfile_write(&log, "two\n", 4, &error), TR_OK);
+	assert_int_equal(logfile_begin(&log), 4);
+	read_all(&log, &position, text);
+	assert_string_equal(text, "two\n");
+	assert_int_equal(logfile_open_old(&old, file("removed/log"), 3, &error), TR_OK);
+	assert_int_equal(logfile_begin(&old), 4);
+	logfile_close(&old);
+	logfile_close(&log);
+}
+
 /* No room for the folder at first (here: a file has its place). */
 static void test_a_folder_that_cannot_be_made_at_first(void **state)
 {
@@ -173,35 +195,6 @@ static void test_a_folder_that_cannot_be_made_at_first(void **state)
 	read_all(&log, &position, text);
 	assert_string_equal(text, "kept\n");
 	logfile_close(&log);
-}
-
-static bool is_job_9(void *arg, uint64_t job)
-{
-	(void)arg;
-	return job == 9;
-}
-
-static void test_old_jobs_go_first(void **state)
-{
-	(void)state;
-	char path[512];
-	struct logfile log;
-	struct tr_error error;
-	for (uint64_t job = 8; job < 13; job++) {
-		assert_int_equal(log_folder_file(file("jobs"), job, 0, 1, path, sizeof(path),
-		                     &error),
-		    TR_OK);
-		assert_int_equal(logfile_open(&log, path, 1, 1, &error), TR_OK);
-		logfile_close(&log);
-	}
-	assert_int_equal(log_folder_prune(file("jobs"), 2, is_job_9, NULL), 3);
-	assert_int_equal(access(file("jobs/job-8"), F_OK), -1);
-	assert_int_equal(access(file("jobs/job-9/rank-0.peer-1.log"), F_OK), 0);
-	assert_int_equal(access(file("jobs/job-10"), F_OK), -1);
-	assert_int_equal(access(file("jobs/job-11"), F_OK), -1);
-	assert_int_equal(log_folder_prune(file("jobs"), 1, NULL, NULL), 1);
-	assert_int_equal(access(file("jobs/job-9"), F_OK), -1);
-	assert_int_equal(access(file("jobs/job-12/rank-0.peer-1.log"), F_OK), 0);
 }
 
 /* ---- the log thread */
@@ -584,8 +577,8 @@ int main(void)
 		cmocka_unit_test(test_positions_outlive_the_writer),
 		cmocka_unit_test(test_a_full_disk_loses_the_piece_only),
 		cmocka_unit_test(test_a_folder_that_goes_away_is_made_again),
+		cmocka_unit_test(test_a_file_that_is_removed_is_made_again),
 		cmocka_unit_test(test_a_folder_that_cannot_be_made_at_first),
-		cmocka_unit_test(test_old_jobs_go_first),
 		cmocka_unit_test(test_the_output_of_a_running_job_stays),
 		cmocka_unit_test(test_lines_are_whole_and_the_last_are_told),
 		cmocka_unit_test(test_last_lines_begin_at_their_start),

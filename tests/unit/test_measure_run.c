@@ -70,6 +70,25 @@ static void what_it_prints(void **state)
 	free(text);
 }
 
+/* As a worker's, its name is looked up in PATH. */
+static void it_is_found_in_path(void **state)
+{
+	struct tr_error error;
+	const struct measure_run how = { .program = "program", .job = "", .threads = 1 };
+	char *text = NULL, *before = strdup(getenv("PATH")), path[4096];
+
+	(void)state;
+	assert_int_equal(run("", (struct measure_run){ .beside = 0 }, &text, &error), TR_OK);
+	free(text);
+	(void)snprintf(path, sizeof(path), "%s:%s", folder, before);
+	assert_int_equal(setenv("PATH", path, 1), 0);
+	tr_status st = measure_run(&how, &text, &error);
+	assert_int_equal(setenv("PATH", before, 1), 0);
+	free(before);
+	assert_int_equal(st, TR_OK);
+	free(text);
+}
+
 static void how_it_ends(void **state)
 {
 	struct tr_error error;
@@ -144,6 +163,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_it_prints),
+		cmocka_unit_test(it_is_found_in_path),
 		cmocka_unit_test(how_it_ends),
 		cmocka_unit_test(it_does_not_end),
 		cmocka_unit_test(it_prints_too_much),

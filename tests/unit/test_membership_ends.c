@@ -392,16 +392,16 @@ static void test_twin(void **state)
 	struct world w;
 	(void)state;
 	training(&w);
-	hello(&w, 9, 2, 999, 1); /* the folder of n2, while n2 runs */
+	hello(&w, 12, 2, 999, 1); /* the folder of n2, while n2 runs */
 	world_tick(&w, 250);
 	expect(&w, "");
 	heartbeat(&w, 2);
 	world_tick(&w, 250);
 	expect(&w,
-	    "send c9 refused: node n2 (node-2) is running already as pid 1002 at 10.0.0.2:7000: "
+	    "send c12 refused: node n2 (node-2) is running already as pid 1002 at 10.0.0.2:7000: "
 	    "give this one its own folder, or stop that one\n"
-	    "close c9: node n2 (node-2) is running already as pid 1002 at 10.0.0.2:7000: give this "
-	    "one its own folder, or stop that one\n");
+	    "close c12: node n2 (node-2) is running already as pid 1002 at 10.0.0.2:7000: give "
+	    "this one its own folder, or stop that one\n");
 	/* The same again, but now n2 was killed and its connection did not notice: it never says another word. */
 	hello(&w, 10, 2, 999, 1);
 	world_tick(&w, 250);

@@ -367,9 +367,32 @@ static void test_a_lost_traind_among_many_short_processes(void **state)
 	world_finish(&w);
 }
 
+/* memberd lost its log, and nodes that had numbers of that one come in as they find it. */
+static void test_a_number_of_an_earlier_log_is_anothers_now(void **state)
+{
+	struct world w;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	hello(&w, 3, 2, 103, 1); /* it was n2 */
+	expect(&w,
+	    "append node_seen n1\n"
+	    "send c3 welcome n1\n");
+	hello(&w, 1, 1, 101, 1); /* it was n1 */
+	expect(&w, "");
+	world_tick(&w, 250);
+	heartbeat(&w, 3);
+	world_tick(&w, 250);
+	expect(&w,
+	    "append node_seen n2\n"
+	    "send c1 welcome n2\n");
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_number_of_an_earlier_log_is_anothers_now),
 		cmocka_unit_test(test_records_behind_a_failed_append),
 		cmocka_unit_test(test_many_records_of_all_members_at_once),
 		cmocka_unit_test(test_many_records_before_all_are_lost),

@@ -291,6 +291,11 @@ static void test_advertised_address(void **state)
 	assert_non_null(strstr(error.text, "--advertise HOST"));
 	assert_int_equal(advertise_address("[::]:40", NULL, address, &error), TR_EINVAL);
 	assert_int_equal(advertise_address("0.0.0.0:40", "", address, &error), TR_EINVAL);
+	assert_int_equal(advertise_address("[::]:40", "fe80::1%eth0", address, &error), TR_OK);
+	assert_string_equal(address, "[fe80::1%eth0]:40");
+	assert_int_equal(advertise_address("0.0.0.0:40", "10.0.0.7:80", address, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "found '10.0.0.7:80', allowed: a host name"));
+	assert_int_equal(advertise_address("0.0.0.0:40", "node7:80", address, &error), TR_EINVAL);
 }
 
 static void count_end(void *arg, Traind__Peer__WorkerExited *end)

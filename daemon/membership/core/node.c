@@ -358,7 +358,13 @@ static bool rival_think(struct membership *m, struct greeting *greeting)
 	bool here = node != NULL && !node->lost && node->soft.conn != 0;
 	if (here && node->soft.heard_ms == greeting->rival_heard_ms)
 		return false;
-	if (here) {
+	if (here && strcmp(node->hello->name, greeting->hello->name) != 0) {
+		/* Two machines: another log gave one of them that number, or its folder is a copy. */
+		action_log(m, true, "%s says it is node n%llu, which is %s: it becomes a new one",
+		    greeting->hello->name, (unsigned long long)node->id, node->hello->name);
+		greeting->hello->node_id = 0;
+		node_register(m, greeting->conn, greeting->hello);
+	} else if (here) {
 		char text[TR_ERROR_TEXT_MAX];
 		(void)snprintf(text, sizeof(text),
 		    "node n%llu (%s) is running already as pid %u at %s: give this one "
