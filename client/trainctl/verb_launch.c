@@ -339,11 +339,12 @@ static int run(struct launch *launch)
 }
 
 /* FILE:LINE comes first on the line, as compilers have it, so that editors find the place. */
-static int bad_input(const struct verb_call *call, const char *text)
+static int bad_input(const struct verb_call *call, char *text)
 {
 	const char *file = call->args->n_words > 0 ? call->args->words[0] : "";
 	if (file[0] == '\0' || strncmp(text, file, strlen(file)) != 0)
 		return verbs_complain(EXIT_USAGE, "%s", text);
+	print_tame(text, false);
 	(void)fprintf(stderr, "%s\n", text);
 	return EXIT_USAGE;
 }

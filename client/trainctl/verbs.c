@@ -2,9 +2,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/trainctl/plot.h"
+#include "client/trainctl/print.h"
 #include "common/edit_distance.h"
 
 #define DEADLINE_MS 10000
@@ -149,13 +151,17 @@ int verbs_unknown(const char *name)
 
 int verbs_complain(int code, const char *format, ...)
 {
+	char *text = NULL;
 	va_list args;
 	va_start(args, format);
-	(void)fflush(stdout);
-	(void)fprintf(stderr, "trainctl: ");
-	(void)vfprintf(stderr, format, args);
-	(void)fprintf(stderr, "\n");
+	if (vasprintf(&text, format, args) < 0)
+		text = NULL;
 	va_end(args);
+	if (text != NULL)
+		print_tame(text, false);
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "trainctl: %s\n", text != NULL ? text : "out of memory");
+	free(text);
 	return code;
 }
 

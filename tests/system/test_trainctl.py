@@ -168,6 +168,16 @@ def test_dead_memberd_is_told_of(home):
     assert home.run("launch", "-n", "1", "--", "true").returncode == 0
 
 
+def test_a_dead_node_is_not_a_dead_cluster(home):
+    """memberd answers that the node is away: it is not said that the cluster has ended."""
+    node = home.json("up")["nodes"][0]
+    home.run("launch", "-n", "1", "--", "true", check=True)
+    os.kill(node["pid"], signal.SIGKILL)
+    wait_for(lambda: home.json("nodes")[0]["state"] == "lost", "the node to be lost")
+    logs = home.run("logs", "1")
+    assert logs.returncode == 3 and "the node is not connected" in logs.stderr and "ended" not in logs.stderr, logs.stderr
+
+
 def test_down_does_not_touch_a_reused_pid(home):
     record = home.json("up")
     home.run("down", check=True)
