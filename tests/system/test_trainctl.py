@@ -560,6 +560,19 @@ def test_a_picture_is_not_written_through_a_link(home, tmp_path):
     assert (tmp_path / "victim").read_text() == "kept" and not (tmp_path / "loss.svg").exists()
 
 
+def test_who_reads_a_picture_may_leave(home, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
+    plot = [str(BIN / "trainctl"), "plot", str(tmp_path), "-o", "-"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    left = subprocess.run(plot, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, text=True, env=home.environment)
+    os.close(writer)
+    assert left.returncode == 0 and left.stderr == ""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(plot, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, env=home.environment)
+    assert done.returncode == 1 and done.stderr == "trainctl: standard output: No space left on device\n"
+
+
 # ---- answers that no memberd gives
 
 @pytest.fixture
@@ -582,6 +595,20 @@ def test_a_mesh_that_cannot_be(fake, sizes):
         done = fake_run(fake, *words)
         assert done.returncode == 0, (words, done.stderr)
     assert json.loads(done.stdout)[0]["mesh"] is None
+
+
+def test_a_job_that_has_made_no_step(fake, tmp_path):
+    """What is in its folder is another job's; how many steps it is to make is known."""
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
+    job = training_job()
+    job.progress.steps = 0  # no worker has said it
+    job.spec.train.checkpoint.dir = str(tmp_path)
+    fake.add(job)
+    done = fake_run(fake, "plot", "1", "-o", tmp_path / "loss.svg")
+    assert done.returncode == 1 and done.stderr == "trainctl: job 1 has made no step yet\n"
+    assert not (tmp_path / "loss.svg").exists()
+    assert " 0/10 " in fake_run(fake, "jobs").stdout and "step        0 of 10\n" in fake_run(fake, "status", "1").stdout
+    assert json.loads(fake_run(fake, "status", "1", "--json").stdout)["steps"] == 10
 
 
 def test_samples_of_an_epoch_of_none(fake):
