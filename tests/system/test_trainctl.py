@@ -314,6 +314,15 @@ def test_command_that_is_not_there(here):
     assert done.returncode not in (0, 3) and "/nonexistent/program" in done.stderr + done.stdout
 
 
+def test_a_rank_that_there_is_not(here):
+    job = here("launch", "-n", "2", "--detach", "--json", "--", "echo", "hi").stdout
+    job = json.loads(job)["id"]
+    wait_for(lambda: json.loads(here("status", job, "--json").stdout)["state"] == "done", "the job to end")
+    assert here("logs", job, "--rank", "1").stdout == "hi\n"
+    done = here("logs", job, "--rank", "2")
+    assert (done.returncode, done.stderr) == (2, "trainctl: rank: found 2, allowed: 0 to 1\n")
+
+
 def test_output_of_one_rank_is_raw(here):
     done = here("launch", "-n", "1", "--", "printf", "no newline")
     assert (done.returncode, done.stdout, done.stderr) == (0, "no newline", "")
