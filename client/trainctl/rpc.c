@@ -102,7 +102,7 @@ void rpc_note_end(struct rpc *rpc, const struct grpc_client_call *call, enum grp
     const char *text)
 {
 	rpc->status = status;
-	rpc->lost = status == GRPC_DEADLINE_EXCEEDED || grpc_client_call_is_lost(call);
+	rpc->lost = grpc_client_call_is_lost(call);
 	(void)snprintf(rpc->text, sizeof(rpc->text), "%s", text != NULL ? text : "");
 }
 
@@ -206,8 +206,10 @@ static const char *advice(const struct rpc *rpc)
 int rpc_complain(const struct rpc *rpc)
 {
 	switch (rpc->status) {
-	case GRPC_UNAVAILABLE:
 	case GRPC_DEADLINE_EXCEEDED:
+		return verbs_complain(EXIT_UNREACHABLE, "%s does not answer: %s", rpc->address,
+		    rpc->text);
+	case GRPC_UNAVAILABLE:
 		return verbs_complain(EXIT_UNREACHABLE, "%s%s", rpc->text, advice(rpc));
 	case GRPC_NOT_FOUND:
 		return verbs_complain(EXIT_NOT_FOUND, "%s (`trainctl jobs` lists those there are)",

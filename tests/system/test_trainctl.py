@@ -168,6 +168,15 @@ def test_dead_memberd_is_told_of(home):
     assert home.run("launch", "-n", "1", "--", "true").returncode == 0
 
 
+def test_who_does_not_answer_is_named(home):
+    """memberd is stopped, or busy: it has not ended."""
+    memberd = home.json("up")["memberd"]
+    os.kill(memberd["pid"], signal.SIGSTOP)
+    done = home.run("jobs")
+    os.kill(memberd["pid"], signal.SIGCONT)
+    assert done.returncode == 3 and done.stderr == f"trainctl: {memberd['address']} does not answer: the deadline has passed\n"
+
+
 def test_a_dead_node_is_not_a_dead_cluster(home):
     """memberd answers that the node is away: it is not said that the cluster has ended."""
     node = home.json("up")["nodes"][0]
