@@ -165,6 +165,16 @@ int verbs_complain(int code, const char *format, ...)
 	return code;
 }
 
+int verbs_bad_input(const struct verb_call *call, char *text)
+{
+	const char *file = call->args->n_words > 0 ? call->args->words[0] : "";
+	if (file[0] == '\0' || strncmp(text, file, strlen(file)) != 0)
+		return verbs_complain(EXIT_USAGE, "%s", text);
+	print_tame(text, false);
+	(void)fprintf(stderr, "%s\n", text);
+	return EXIT_USAGE;
+}
+
 bool verbs_job(const struct verb_call *call, uint64_t *job)
 {
 	struct tr_error error;

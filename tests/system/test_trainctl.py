@@ -463,7 +463,14 @@ def test_bad_job_file(home, job_file, change, says):
     done = home.run("launch", job_file)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     assert says in done.stderr and done.stderr.startswith(f"{job_file}:"), done.stderr
+    assert home.run("plan", job_file).stderr == done.stderr
     assert not home.processes() and not (home.folder / "cluster").exists()
+
+
+def test_a_job_file_that_nobody_writes(home, tmp_path):
+    os.mkfifo(tmp_path / "job.yaml")
+    done = home.run("launch", tmp_path / "job.yaml")
+    assert done.returncode == 2 and "job.yaml:1: file: found no regular file" in done.stderr
 
 
 @pytest.mark.parametrize("arguments, says", [
