@@ -104,6 +104,7 @@ void rpc_note_end(struct rpc *rpc, const struct grpc_client_call *call, enum grp
 	rpc->status = status;
 	rpc->lost = grpc_client_call_is_lost(call);
 	(void)snprintf(rpc->text, sizeof(rpc->text), "%s", text != NULL ? text : "");
+	print_tame(rpc->text, false);
 }
 
 static void on_message(void *arg, const uint8_t *message, size_t bytes)

@@ -158,7 +158,7 @@ int verbs_complain(int code, const char *format, ...)
 		text = NULL;
 	va_end(args);
 	if (text != NULL)
-		print_tame(text, false);
+		print_tame(text, true); /* the end of a log has lines */
 	(void)fflush(stdout);
 	(void)fprintf(stderr, "trainctl: %s\n", text != NULL ? text : "out of memory");
 	free(text);

@@ -214,7 +214,7 @@ def test_what_does_not_come_up_is_ended_and_its_log_shown(home, tmp_path):
     done = subprocess.run([folder / "trainctl", "up", "--nodes", "2"], env=home.environment, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, timeout=DEADLINE_S)
     assert done.returncode == 1
-    assert "ended with exit code 9" in done.stderr and "the reason in words" in done.stderr and "/node-1/log" in done.stderr
+    assert "ended with exit code 9" in done.stderr and "\nthe reason in words\n" in done.stderr and "/node-1/log" in done.stderr
     assert not home.processes()
 
 
