@@ -488,6 +488,8 @@ def test_a_job_file_that_nobody_writes(home, tmp_path):
     (["up", "--nodes", "many"], "--nodes: found 'many', allowed: a whole number from 1 to 64"),
     (["up", "now"], "too many arguments"),
     (["status"], "an argument is missing"),
+    (["status", "--", "-1"], "JOB: found '-1', allowed: a job's number"),
+    (["status", "--", "1", "2"], "too many arguments"),
     (["status", "one"], "JOB: found 'one', allowed: a job's number"),
     (["logs", "1", "--rank", "-1"], "--rank: found '-1', allowed: a whole number from 0 to 255"),
     (["nodes", "--jsno"], "unknown option '--jsno' (did you mean '--json'?) (usage: trainctl nodes [--links] [--measure]; "),
