@@ -113,6 +113,14 @@ tr_status args_parse(const struct args_row *rows, const struct args_row *globals
 	return status;
 }
 
+void args_rest_are_words(struct args *args)
+{
+	for (size_t i = 0; i < args->n_rest; i++)
+		args->words[args->n_words++] = args->rest[i];
+	args->rest = NULL;
+	args->n_rest = 0;
+}
+
 void args_finish(struct args *args)
 {
 	free(args->given);

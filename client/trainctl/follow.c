@@ -113,7 +113,7 @@ static void job_over(struct follow *follow)
 static void on_job(void *arg, const uint8_t *message, size_t bytes)
 {
 	struct follow *follow = arg;
-	Traind__V1__Job *job = traind__v1__job__unpack(NULL, bytes, message);
+	Traind__V1__Job *job = rpc_unpack(follow->rpc, &traind__v1__job__descriptor, message, bytes);
 	if (job == NULL || follow->done) {
 		traind__v1__job__free_unpacked(job, NULL);
 		return;
@@ -166,12 +166,12 @@ static bool is_passing(enum grpc_status status)
 static void on_watch_ended(void *arg, enum grpc_status status, const char *text)
 {
 	struct follow *follow = arg;
+	const struct grpc_client_call *call = follow->watch;
 	follow->watch = NULL;
 	if (follow->done || follow->over)
 		return;
 	if (status != GRPC_OK && !is_passing(status)) {
-		follow->rpc->status = status;
-		(void)snprintf(follow->rpc->text, sizeof(follow->rpc->text), "%s", text);
+		rpc_note_end(follow->rpc, call, status, text);
 		finish(follow, FOLLOW_FAILED);
 		return;
 	}
@@ -251,12 +251,12 @@ static void start_logs(struct follow *follow)
 static void on_cancel_ended(void *arg, enum grpc_status status, const char *text)
 {
 	struct follow *follow = arg;
+	const struct grpc_client_call *call = follow->cancel;
 	follow->cancel = NULL;
 	follow->cancelled = follow->cancelled || status == GRPC_OK;
 	if (follow->done || status == GRPC_OK)
 		return;
-	follow->rpc->status = status;
-	(void)snprintf(follow->rpc->text, sizeof(follow->rpc->text), "%s", text);
+	rpc_note_end(follow->rpc, call, status, text);
 	if (is_passing(status))
 		(void)uv_timer_start(&follow->retry, on_retry, RETRY_MS, 0);
 	else

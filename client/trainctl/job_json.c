@@ -4,6 +4,7 @@
 
 #include "client/trainctl/mesh_now.h"
 #include "client/trainctl/print.h"
+#include "client/trainctl/progress.h"
 
 static void text(struct json *json, const char *key, const char *value)
 {
@@ -37,10 +38,7 @@ static void write_progress(struct json *json, const Traind__V1__Job *job)
 	}
 	bool train = job->spec != NULL && job->spec->train != NULL;
 	json_key_uint(json, "step", progress->step);
-	known(json, "steps",
-	    progress->steps == 0 && train && job->spec->train->optimizer != NULL
-	        ? job->spec->train->optimizer->steps
-	        : progress->steps);
+	known(json, "steps", progress_steps(job));
 	figure(json, "loss", train ? progress->loss : NAN);
 	figure(json, "val_loss", train ? progress->val_loss : NAN);
 	figure(json, "first_loss", train ? progress->first_loss : NAN);

@@ -61,7 +61,8 @@ static tr_status locate(const struct job *job, const struct tr_error *cause, str
 static tr_status slurp(const char *path, uint8_t **bytes, size_t *size, struct tr_error *error)
 {
 	struct stat info;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	/* A FIFO is refused, not waited for. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &info) < 0) {
 		int cause = errno;
 		if (fd >= 0)
@@ -148,9 +149,12 @@ static tr_status apply_set(struct job *job, const char *set, struct tr_error *er
 	const char *equals = strchr(set, '=');
 	if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof(key))
 		return tr_error_set(error, TR_EINVAL,
-		    "--set: %.*s: found no '=', allowed: --set key=value, as in "
+		    "--set: %.*s: found %s, allowed: --set key=value, as in "
 		    "--set train.steps=100",
-		    2 * TR_NAME_MAX, set);
+		    2 * TR_NAME_MAX, set,
+		    equals == NULL      ? "no '='"
+		        : equals == set ? "no key"
+		                        : "a key that is too long");
 	(void)snprintf(key, sizeof(key), "%.*s", (int)(equals - set), set);
 	const struct job_option *option = job_option_find(key);
 	/* A list that the file gave is replaced; a second --set of it adds to the first. */

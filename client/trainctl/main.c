@@ -88,12 +88,13 @@ int main(int argc, char **argv)
 		    ? bad_usage(verb, error.text)
 		    : verbs_complain(EXIT_USAGE, "%s (`trainctl help` explains)", error.text);
 	int code = EXIT_OK;
-	bool launch = verb->function == verb_launch;
+	if (verb->function != verb_launch)
+		args_rest_are_words(&args);
 	if (args_has(&args, "--help"))
 		named ? verbs_print_help(verb) : (void)(code = run(verb, &args));
 	else if (args.n_words < verb->least_words)
 		code = bad_usage(verb, "an argument is missing");
-	else if (args.n_words > verb->most_words || (args.rest != NULL && !launch))
+	else if (args.n_words > verb->most_words)
 		code = bad_usage(verb, "too many arguments");
 	else
 		code = run(verb, &args);

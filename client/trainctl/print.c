@@ -127,6 +127,20 @@ double print_seconds_of(const Traind__V1__Job *job)
 	return end > job->started_unix_ms ? (double)(end - job->started_unix_ms) / 1e3 : 0;
 }
 
+/* Those of Latin-1 are two bytes in UTF-8: c2 80 to c2 9f. */
+void print_tame(char *text, bool lines)
+{
+	for (unsigned char *at = (unsigned char *)text; *at != '\0'; at++) {
+		bool of_latin = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
+		if (lines && (*at == '\n' || *at == '\t'))
+			continue;
+		if (of_latin)
+			*at++ = '?';
+		if (of_latin || *at < ' ' || *at == 0x7f)
+			*at = '?';
+	}
+}
+
 void print_cell(struct print_table *table, const char *format, ...)
 {
 	if (table->cells == table->capacity) {

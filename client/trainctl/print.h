@@ -26,6 +26,9 @@ const char *print_latency(double seconds,
 double print_seconds_of(
     const Traind__V1__Job *job); /* from its start to its end or now; 0: not started */
 
+/* Replaces control characters by '?', in place: what others wrote moves no cursor and begins no line. `lines`: but not tabs and ends of lines. */
+void print_tame(char *text, bool lines);
+
 /* A line of standard output; finishes it. */
 void print_json_text(struct json *json);
 

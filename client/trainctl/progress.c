@@ -41,6 +41,14 @@ unsigned progress_live_peers(const Traind__V1__Job *job)
 	return live;
 }
 
+uint64_t progress_steps(const Traind__V1__Job *job)
+{
+	const Traind__V1__TrainSpec *train = job->spec != NULL ? job->spec->train : NULL;
+	if (job->progress != NULL && job->progress->steps != 0)
+		return job->progress->steps;
+	return train != NULL && train->optimizer != NULL ? train->optimizer->steps : 0;
+}
+
 double progress_eta_s(const Traind__V1__Job *job)
 {
 	const Traind__V1__Progress *progress = job->progress;

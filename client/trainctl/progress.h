@@ -32,6 +32,8 @@ void progress_plain(const Traind__V1__Job *job, char line[PROGRESS_LINE_MAX]);
 unsigned progress_live_peers(const Traind__V1__Job *job);
 /* Merges that the job comes to; 0: not known, or it has more by now; also where it went on from a checkpoint: its schedule began anew there, and how many it has from before does not say where. */
 uint64_t progress_merges(const Traind__V1__Job *job);
+uint64_t progress_steps(const Traind__V1__Job
+        *job); /* in all; of one that has not said it, as it was asked for; 0: not known */
 double progress_eta_s(const Traind__V1__Job *job); /* NaN: not known */
 
 #endif

@@ -5,13 +5,17 @@
 #include <string.h>
 
 #include "client/trainctl/cluster.h"
+#include "client/trainctl/print.h"
+#include "client/trainctl/verbs.h"
 #include "collectives/transport/address.h"
 #include "collectives/transport/tls.h"
+#include "daemon/api/message_text.h"
 
 struct waiting {
 	const ProtobufCMessageDescriptor *response;
 	ProtobufCMessage *message;
 	struct rpc *rpc;
+	struct grpc_client_call *call;
 	bool ended;
 };
 
@@ -78,20 +82,42 @@ enum rpc_record rpc_read_record(struct rpc *rpc)
 	return RPC_RECORD_MOVED;
 }
 
+static bool tame(const ProtobufCFieldDescriptor *field, char *text)
+{
+	print_tame(text, strcmp(field->name, "sample") == 0);
+	return true;
+}
+
+/* What a job was given to train is no text for people: its paths are opened. */
+void *rpc_unpack(const struct rpc *rpc, const ProtobufCMessageDescriptor *kind,
+    const uint8_t *message, size_t bytes)
+{
+	ProtobufCMessage *unpacked = protobuf_c_message_unpack(kind, NULL, bytes, message);
+	if (unpacked != NULL && !rpc->config->json)
+		(void)message_text_each(unpacked, &traind__v1__train_spec__descriptor, tame);
+	return unpacked;
+}
+
+void rpc_note_end(struct rpc *rpc, const struct grpc_client_call *call, enum grpc_status status,
+    const char *text)
+{
+	rpc->status = status;
+	rpc->lost = grpc_client_call_is_lost(call);
+	(void)snprintf(rpc->text, sizeof(rpc->text), "%s", text != NULL ? text : "");
+	print_tame(rpc->text, false);
+}
+
 static void on_message(void *arg, const uint8_t *message, size_t bytes)
 {
 	struct waiting *waiting = arg;
 	if (waiting->message == NULL)
-		waiting->message = protobuf_c_message_unpack(waiting->response, NULL, bytes,
-		    message);
+		waiting->message = rpc_unpack(waiting->rpc, waiting->response, message, bytes);
 }
 
 static void on_ended(void *arg, enum grpc_status status, const char *text)
 {
 	struct waiting *waiting = arg;
-	waiting->rpc->status = status;
-	(void)snprintf(waiting->rpc->text, sizeof(waiting->rpc->text), "%s",
-	    text != NULL ? text : "");
+	rpc_note_end(waiting->rpc, waiting->call, status, text);
 	waiting->ended = true;
 }
 
@@ -111,7 +137,7 @@ tr_status rpc_start(struct rpc *rpc, const char *path, const void *request,
 }
 
 /* A call that is given up ends from a later turn, as CANCELLED. */
-static void await(struct rpc *rpc, const struct waiting *waiting, struct grpc_client_call *call)
+static void await(struct rpc *rpc, const struct waiting *waiting)
 {
 	bool heeds = !rpc->steady, turns = true;
 	if (heeds)
@@ -119,7 +145,7 @@ static void await(struct rpc *rpc, const struct waiting *waiting, struct grpc_cl
 	while (!waiting->ended && turns) {
 		if (heeds && interrupt_pending() != 0) {
 			heeds = false;
-			grpc_client_cancel(call);
+			grpc_client_cancel(waiting->call);
 		}
 		turns = uv_run(&rpc->loop, UV_RUN_ONCE) != 0;
 	}
@@ -132,24 +158,24 @@ void *rpc_call(struct rpc *rpc, const char *path, const void *request,
 	static const struct grpc_client_callbacks callbacks = { .message = on_message,
 		.ended = on_ended };
 	struct waiting waiting = { .response = response, .rpc = rpc };
-	struct grpc_client_call *call;
 	struct tr_error error = { 0 };
 	size_t bytes = protobuf_c_message_get_packed_size(request);
 	uint8_t *packed = malloc(bytes + 1);
 	rpc->status = GRPC_INTERNAL;
+	rpc->lost = false;
 	(void)snprintf(rpc->text, sizeof(rpc->text), "out of memory");
 	if (packed == NULL)
 		return NULL;
 	protobuf_c_message_pack(request, packed);
 	tr_status status = grpc_client_call(rpc->client, path, packed, bytes, deadline_ms,
-	    &callbacks, &waiting, &call, &error);
+	    &callbacks, &waiting, &waiting.call, &error);
 	free(packed);
 	if (status != TR_OK) {
 		rpc->status = grpc_status_of(status);
 		(void)snprintf(rpc->text, sizeof(rpc->text), "%s", error.text);
 		return NULL;
 	}
-	await(rpc, &waiting, call);
+	await(rpc, &waiting);
 	if (rpc->status == GRPC_OK && waiting.message == NULL) {
 		rpc->status = GRPC_INTERNAL;
 		(void)snprintf(rpc->text, sizeof(rpc->text), "the answer cannot be read");
@@ -165,6 +191,8 @@ static const char *advice(const struct rpc *rpc)
 {
 	if (rpc->gone)
 		return " (`trainctl up` starts it again)";
+	if (!rpc->lost)
+		return "";
 	switch (rpc->config->address_by) {
 	case CONFIG_BY_HOME:
 		return " (the embedded cluster seems to have ended: `trainctl up` says how it is)";
@@ -179,20 +207,18 @@ static const char *advice(const struct rpc *rpc)
 int rpc_complain(const struct rpc *rpc)
 {
 	switch (rpc->status) {
-	case GRPC_UNAVAILABLE:
 	case GRPC_DEADLINE_EXCEEDED:
-		(void)fprintf(stderr, "trainctl: %s%s\n", rpc->text, advice(rpc));
-		return EXIT_UNREACHABLE;
+		return verbs_complain(EXIT_UNREACHABLE, "%s does not answer: %s", rpc->address,
+		    rpc->text);
+	case GRPC_UNAVAILABLE:
+		return verbs_complain(EXIT_UNREACHABLE, "%s%s", rpc->text, advice(rpc));
 	case GRPC_NOT_FOUND:
-		(void)fprintf(stderr, "trainctl: %s (`trainctl jobs` lists those there are)\n",
+		return verbs_complain(EXIT_NOT_FOUND, "%s (`trainctl jobs` lists those there are)",
 		    rpc->text);
-		return EXIT_NOT_FOUND;
 	case GRPC_INVALID_ARGUMENT:
-		(void)fprintf(stderr, "trainctl: %s\n", rpc->text);
-		return EXIT_USAGE;
+		return verbs_complain(EXIT_USAGE, "%s", rpc->text);
 	default:
-		(void)fprintf(stderr, "trainctl: %s: %s\n", grpc_status_name(rpc->status),
+		return verbs_complain(EXIT_JOB_FAILED, "%s: %s", grpc_status_name(rpc->status),
 		    rpc->text);
-		return EXIT_JOB_FAILED;
 	}
 }

@@ -20,6 +20,7 @@ struct rpc {
 	bool gone;                    /* the record of the embedded cluster */
 	bool steady;                  /* rpc_call waits for its answer whatever signal comes */
 	enum grpc_status status;      /* of the last call */
+	bool lost;                    /* the status is ours: nobody answered */
 	char text[512];
 	struct interrupt_watch watch;
 };
@@ -36,6 +37,13 @@ enum rpc_record rpc_read_record(struct rpc *rpc);
  * protobuf_c_message_free_unpacked(message, NULL). */
 void *rpc_call(struct rpc *rpc, const char *path, const void *request,
     const ProtobufCMessageDescriptor *response, uint64_t deadline_ms);
+
+/* A message that has come. What people read of it has no control characters, unless JSON is printed; NULL: it cannot be read. */
+void *rpc_unpack(const struct rpc *rpc, const ProtobufCMessageDescriptor *kind,
+    const uint8_t *message, size_t bytes);
+/* For `ended`: how the call ended. */
+void rpc_note_end(struct rpc *rpc, const struct grpc_client_call *call, enum grpc_status status,
+    const char *text);
 
 /* Packs `request` and starts a call whose messages go to `callbacks`. */
 tr_status rpc_start(struct rpc *rpc, const char *path, const void *request,

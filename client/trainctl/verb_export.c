@@ -1,8 +1,11 @@
 /* export, import: checkpoints and folders of Hugging Face's transformers. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/trainctl/job_folder.h"
+#include "client/trainctl/path.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
 #include "common/json.h"
@@ -156,7 +159,9 @@ static void print_json(const struct hf_result *result, const struct model_key ke
 	json_object(&json);
 	for (size_t i = 0; i < MODEL_KEYS; i++) {
 		json_key(&json, keys[i].key);
-		if (keys[i].text != NULL)
+		if (strcmp(keys[i].key, "tied") == 0)
+			json_bool(&json, !result->config.untied);
+		else if (keys[i].text != NULL)
 			json_string(&json, keys[i].text);
 		else
 			json_double(&json, keys[i].number);
@@ -183,6 +188,22 @@ static void print_dropout(const struct hf_result *result)
 	    result->dropout > most ? ", the largest there is," : "");
 }
 
+/* As the value of a key in a job file, wherever that is. */
+static void print_path(const char *path)
+{
+	char current[PATH_MAX], full[PATH_MAX];
+	struct json json = { 0 };
+	if (getcwd(current, sizeof(current)) != NULL &&
+	    path_absolute(current, path, full, sizeof(full)))
+		path = full;
+	json_string(&json, path); /* is YAML, too */
+	bool plain = path[strspn(path,
+	                 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")] ==
+	    '\0';
+	(void)fputs(plain || json_text(&json) == NULL ? path : json_text(&json), stdout);
+	json_finish(&json);
+}
+
 /* What a job file says to begin from the checkpoint. */
 static void print_lines(const struct hf_result *result, const struct model_key keys[MODEL_KEYS],
     const char *to)
@@ -195,7 +216,9 @@ static void print_lines(const struct hf_result *result, const struct model_key k
 		else
 			(void)printf("%.9g", keys[i].number);
 	}
-	(void)printf("}\ncheckpoint: {resume: %s}\n", to);
+	(void)printf("}\ncheckpoint: {resume: ");
+	print_path(to);
+	(void)printf("}\n");
 	print_dropout(result);
 }
 

@@ -27,7 +27,7 @@ static void print_jobs(const struct config *config, const Traind__V1__ListJobsRe
 		print_cell(&table, "%s", print_state(job->state));
 		if (train)
 			print_cell(&table, "%llu/%llu", (unsigned long long)job->progress->step,
-			    (unsigned long long)job->progress->steps);
+			    (unsigned long long)progress_steps(job));
 		else
 			print_cell(&table, "-");
 		print_cell(&table, "%s", print_loss(train ? job->progress->loss : NAN, text));
@@ -83,7 +83,7 @@ static void print_training(const Traind__V1__Job *job)
 	if (mesh_now_text(job, text, sizeof(text)))
 		(void)printf("mesh        %s\n", text);
 	(void)printf("step        %llu of %llu\n", (unsigned long long)progress->step,
-	    (unsigned long long)progress->steps);
+	    (unsigned long long)progress_steps(job));
 	(void)printf("loss        %s", print_loss(progress->loss, text));
 	(void)printf(" (first %s)\n", print_loss(progress->first_loss, text));
 	(void)printf("val loss    %s\n", print_loss(progress->val_loss, text));

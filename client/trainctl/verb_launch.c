@@ -338,22 +338,12 @@ static int run(struct launch *launch)
 	return code;
 }
 
-/* FILE:LINE comes first on the line, as compilers have it, so that editors find the place. */
-static int bad_input(const struct verb_call *call, const char *text)
-{
-	const char *file = call->args->n_words > 0 ? call->args->words[0] : "";
-	if (file[0] == '\0' || strncmp(text, file, strlen(file)) != 0)
-		return verbs_complain(EXIT_USAGE, "%s", text);
-	(void)fprintf(stderr, "%s\n", text);
-	return EXIT_USAGE;
-}
-
 int verb_launch(struct verb_call *call)
 {
 	struct launch launch = { .call = call, .config = call->config };
 	struct tr_error error;
 	if (launch_spec_read(call->args, &launch.spec, &error) != TR_OK)
-		return bad_input(call, error.text);
+		return verbs_bad_input(call, error.text);
 	int code = EXIT_USAGE;
 	if (rpc_open(&launch.rpc, call->config, &error) != TR_OK) {
 		(void)verbs_complain(code, "%s", error.text);

@@ -32,6 +32,7 @@ struct logs {
 	struct shown shown;
 	struct begun *begun; /* of JSON: one for each peer */
 	size_t n_begun;
+	struct grpc_client_call *stream;
 	bool json, ended;
 };
 
@@ -128,8 +129,7 @@ static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
 static void on_ended(void *arg, enum grpc_status status, const char *text)
 {
 	struct logs *logs = arg;
-	logs->rpc->status = status;
-	(void)snprintf(logs->rpc->text, sizeof(logs->rpc->text), "%s", text != NULL ? text : "");
+	rpc_note_end(logs->rpc, logs->stream, status, text);
 	logs->ended = true;
 }
 
@@ -172,7 +172,6 @@ int verb_logs(struct verb_call *call)
 		.ended = on_ended };
 	Traind__V1__StreamLogsRequest request = TRAIND__V1__STREAM_LOGS_REQUEST__INIT;
 	struct logs logs = { .rpc = call->rpc, .json = call->config->json };
-	struct grpc_client_call *stream;
 	struct tr_error error;
 	if (!read_options(call, &request))
 		return EXIT_USAGE;
@@ -180,13 +179,13 @@ int verb_logs(struct verb_call *call)
 	logs.output.color = call->config->color;
 	logs.output.raw = request.one_rank || call->config->json ||
 	    !has_many_ranks(call->rpc, request.job_id);
-	if (rpc_start(call->rpc, RPC_PATH("StreamLogs"), &request, &callbacks, &logs, &stream,
+	if (rpc_start(call->rpc, RPC_PATH("StreamLogs"), &request, &callbacks, &logs, &logs.stream,
 	        &error) != TR_OK)
 		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
 	while (!logs.ended && logs.output.failed == 0 && uv_run(&call->rpc->loop, UV_RUN_ONCE) != 0)
 		;
 	if (!logs.ended)
-		grpc_client_cancel(stream);
+		grpc_client_cancel(logs.stream);
 	while (!logs.ended && uv_run(&call->rpc->loop, UV_RUN_ONCE) != 0)
 		;
 	for (size_t i = 0; i < logs.n_begun && logs.output.failed == 0; i++)

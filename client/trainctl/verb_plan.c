@@ -143,7 +143,7 @@ int verb_plan(struct verb_call *call)
 	if (check_options(call->args, &error) != TR_OK)
 		return verbs_complain(EXIT_USAGE, "%s", error.text);
 	if (read_job(call->args, &spec, &error) != TR_OK)
-		return verbs_complain(EXIT_USAGE, "%s", error.text);
+		return verbs_bad_input(call, error.text);
 	interrupt_begin();
 	int code = plan_here(call, spec);
 	traind__v1__job_spec__free_unpacked(spec, NULL);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/trainctl/job_folder.h"
+#include "client/trainctl/output.h"
 #include "client/trainctl/plot.h"
 #include "client/trainctl/print.h"
 #include "client/trainctl/verbs.h"
@@ -50,7 +51,9 @@ static int find_job(struct verb_call *call, const char *word, struct source *sou
 	(void)snprintf(source->name, sizeof(source->name), "job %llu  %s",
 	    (unsigned long long)job->id, job->spec->name);
 	(void)snprintf(source->path, sizeof(source->path), "%s/" FILE_NAME, dir);
-	if (dir[0] == '\0')
+	if (job->progress == NULL || job->progress->step == 0)
+		code = verbs_complain(EXIT_JOB_FAILED, "job %s has made no step yet", word);
+	else if (dir[0] == '\0')
 		code = verbs_complain(EXIT_USAGE,
 		    "job %s has no checkpoint.dir, where its losses would be", word);
 	else if (access(source->path, R_OK) != 0)
@@ -71,14 +74,23 @@ static bool is_replaced(const char *path)
 	return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
 }
 
+static int write_output(const struct plot_run *runs, size_t count)
+{
+	int failed = 0;
+	errno = 0;
+	(void)plot_write(stdout, runs, count);
+	output_check(&failed);
+	return failed == 0 || failed == EPIPE /* `trainctl plot 1 -o - | head` */
+	    ? EXIT_OK
+	    : verbs_complain(EXIT_JOB_FAILED, "standard output: %s", strerror(failed));
+}
+
 /* A file is written beside, then renamed: whoever looks at it meanwhile sees the old one. What else is at the path, a device or a link, is not ours to replace and gets the bytes. */
 static int write_file(const char *path, const struct plot_run *runs, size_t count)
 {
 	char beside[PATH_MAX];
 	if (strcmp(path, "-") == 0)
-		return plot_write(stdout, runs, count)
-		    ? EXIT_OK
-		    : verbs_complain(EXIT_JOB_FAILED, "standard output: %s", strerror(errno));
+		return write_output(runs, count);
 	if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld.new", path, (long)getpid()) >=
 	    sizeof(beside))
 		return verbs_complain(EXIT_USAGE, "--output: the path is too long");

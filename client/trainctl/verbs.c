@@ -2,9 +2,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/trainctl/plot.h"
+#include "client/trainctl/print.h"
 #include "common/edit_distance.h"
 
 #define DEADLINE_MS 10000
@@ -149,14 +151,28 @@ int verbs_unknown(const char *name)
 
 int verbs_complain(int code, const char *format, ...)
 {
+	char *text = NULL;
 	va_list args;
 	va_start(args, format);
-	(void)fflush(stdout);
-	(void)fprintf(stderr, "trainctl: ");
-	(void)vfprintf(stderr, format, args);
-	(void)fprintf(stderr, "\n");
+	if (vasprintf(&text, format, args) < 0)
+		text = NULL;
 	va_end(args);
+	if (text != NULL)
+		print_tame(text, true); /* the end of a log has lines */
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "trainctl: %s\n", text != NULL ? text : "out of memory");
+	free(text);
 	return code;
+}
+
+int verbs_bad_input(const struct verb_call *call, char *text)
+{
+	const char *file = call->args->n_words > 0 ? call->args->words[0] : "";
+	if (file[0] == '\0' || strncmp(text, file, strlen(file)) != 0)
+		return verbs_complain(EXIT_USAGE, "%s", text);
+	print_tame(text, false);
+	(void)fprintf(stderr, "%s\n", text);
+	return EXIT_USAGE;
 }
 
 bool verbs_job(const struct verb_call *call, uint64_t *job)

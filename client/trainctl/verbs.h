@@ -55,6 +55,8 @@ int verb_version(struct verb_call *call);
 
 /* Prints "trainctl: ..." and returns `code`. */
 int verbs_complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What is wrong with the job file, the first word, or with the options; EXIT_USAGE. FILE:LINE comes first on the line, as compilers have it, so that editors find the place. */
+int verbs_bad_input(const struct verb_call *call, char *text);
 /* Says that there is no such verb, and which one may be meant; EXIT_USAGE. */
 int verbs_unknown(const char *name);
 /* The first word as a job's number. */

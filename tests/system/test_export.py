@@ -9,7 +9,7 @@ import numpy
 import pytest
 import safetensors.numpy
 
-from harness import DEADLINE_S, Cluster, trainctl, trainctl_json
+from harness import BIN, DEADLINE_S, Cluster, trainctl, trainctl_json
 from mesh_jobs import parameters, staged_spec
 from stubs import BUILD
 
@@ -58,7 +58,10 @@ def test_weights_in_and_out_of_jobs(tmp_path, there):
     told = there("import", tmp_path / "saved", "-o", tmp_path / "begin").stdout
     lines = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
     assert lines["checkpoint"] == f"{{resume: {tmp_path / 'begin'}}}"
+    odd = subprocess.run([str(BIN / "trainctl"), "import", tmp_path / "saved", "-o", "a: {b}"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert f'\ncheckpoint: {{resume: "{tmp_path}/a: {{b}}"}}\n' in odd.stdout  # of a job file in any folder
     again = trainctl_json("import", tmp_path / "saved", "-o", tmp_path / "begin", environment=there.environment)
+    assert again["model"]["tied"] is False
     assert again["checkpoint"] == str(tmp_path / "begin" / "step-00000000") and again["model"]["kv_heads"] == 2
     job = tmp_path / "job.yaml"
     job.write_text(JOB.format(model=lines["model"], steps=5, resume=tmp_path / "begin", dir=tmp_path / "run"))

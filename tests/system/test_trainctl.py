@@ -168,6 +168,25 @@ def test_dead_memberd_is_told_of(home):
     assert home.run("launch", "-n", "1", "--", "true").returncode == 0
 
 
+def test_who_does_not_answer_is_named(home):
+    """memberd is stopped, or busy: it has not ended."""
+    memberd = home.json("up")["memberd"]
+    os.kill(memberd["pid"], signal.SIGSTOP)
+    done = home.run("jobs")
+    os.kill(memberd["pid"], signal.SIGCONT)
+    assert done.returncode == 3 and done.stderr == f"trainctl: {memberd['address']} does not answer: the deadline has passed\n"
+
+
+def test_a_dead_node_is_not_a_dead_cluster(home):
+    """memberd answers that the node is away: it is not said that the cluster has ended."""
+    node = home.json("up")["nodes"][0]
+    home.run("launch", "-n", "1", "--", "true", check=True)
+    os.kill(node["pid"], signal.SIGKILL)
+    wait_for(lambda: home.json("nodes")[0]["state"] == "lost", "the node to be lost")
+    logs = home.run("logs", "1")
+    assert logs.returncode == 3 and "the node is not connected" in logs.stderr and "ended" not in logs.stderr, logs.stderr
+
+
 def test_down_does_not_touch_a_reused_pid(home):
     record = home.json("up")
     home.run("down", check=True)
@@ -195,7 +214,7 @@ def test_what_does_not_come_up_is_ended_and_its_log_shown(home, tmp_path):
     done = subprocess.run([folder / "trainctl", "up", "--nodes", "2"], env=home.environment, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, timeout=DEADLINE_S)
     assert done.returncode == 1
-    assert "ended with exit code 9" in done.stderr and "the reason in words" in done.stderr and "/node-1/log" in done.stderr
+    assert "ended with exit code 9" in done.stderr and "\nthe reason in words\n" in done.stderr and "/node-1/log" in done.stderr
     assert not home.processes()
 
 
@@ -302,6 +321,15 @@ def test_first_failing_rank_gives_the_exit_code(here):
 def test_command_that_is_not_there(here):
     done = here("launch", "-n", "1", "--", "/nonexistent/program")
     assert done.returncode not in (0, 3) and "/nonexistent/program" in done.stderr + done.stdout
+
+
+def test_a_rank_that_there_is_not(here):
+    job = here("launch", "-n", "2", "--detach", "--json", "--", "echo", "hi").stdout
+    job = json.loads(job)["id"]
+    wait_for(lambda: json.loads(here("status", job, "--json").stdout)["state"] == "done", "the job to end")
+    assert here("logs", job, "--rank", "1").stdout == "hi\n"
+    done = here("logs", job, "--rank", "2")
+    assert (done.returncode, done.stderr) == (2, "trainctl: rank: found 2, allowed: 0 to 1\n")
 
 
 def test_output_of_one_rank_is_raw(here):
@@ -435,7 +463,14 @@ def test_bad_job_file(home, job_file, change, says):
     done = home.run("launch", job_file)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     assert says in done.stderr and done.stderr.startswith(f"{job_file}:"), done.stderr
+    assert home.run("plan", job_file).stderr == done.stderr
     assert not home.processes() and not (home.folder / "cluster").exists()
+
+
+def test_a_job_file_that_nobody_writes(home, tmp_path):
+    os.mkfifo(tmp_path / "job.yaml")
+    done = home.run("launch", tmp_path / "job.yaml")
+    assert done.returncode == 2 and "job.yaml:1: file: found no regular file" in done.stderr
 
 
 @pytest.mark.parametrize("arguments, says", [
@@ -453,6 +488,8 @@ def test_bad_job_file(home, job_file, change, says):
     (["up", "--nodes", "many"], "--nodes: found 'many', allowed: a whole number from 1 to 64"),
     (["up", "now"], "too many arguments"),
     (["status"], "an argument is missing"),
+    (["status", "--", "-1"], "JOB: found '-1', allowed: a job's number"),
+    (["status", "--", "1", "2"], "too many arguments"),
     (["status", "one"], "JOB: found 'one', allowed: a job's number"),
     (["logs", "1", "--rank", "-1"], "--rank: found '-1', allowed: a whole number from 0 to 255"),
     (["nodes", "--jsno"], "unknown option '--jsno' (did you mean '--json'?) (usage: trainctl nodes [--links] [--measure]; "),
@@ -550,6 +587,19 @@ def test_a_picture_is_not_written_through_a_link(home, tmp_path):
     assert (tmp_path / "victim").read_text() == "kept" and not (tmp_path / "loss.svg").exists()
 
 
+def test_who_reads_a_picture_may_leave(home, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
+    plot = [str(BIN / "trainctl"), "plot", str(tmp_path), "-o", "-"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    left = subprocess.run(plot, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, text=True, env=home.environment)
+    os.close(writer)
+    assert left.returncode == 0 and left.stderr == ""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(plot, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, env=home.environment)
+    assert done.returncode == 1 and done.stderr == "trainctl: standard output: No space left on device\n"
+
+
 # ---- answers that no memberd gives
 
 @pytest.fixture
@@ -572,6 +622,20 @@ def test_a_mesh_that_cannot_be(fake, sizes):
         done = fake_run(fake, *words)
         assert done.returncode == 0, (words, done.stderr)
     assert json.loads(done.stdout)[0]["mesh"] is None
+
+
+def test_a_job_that_has_made_no_step(fake, tmp_path):
+    """What is in its folder is another job's; how many steps it is to make is known."""
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
+    job = training_job()
+    job.progress.steps = 0  # no worker has said it
+    job.spec.train.checkpoint.dir = str(tmp_path)
+    fake.add(job)
+    done = fake_run(fake, "plot", "1", "-o", tmp_path / "loss.svg")
+    assert done.returncode == 1 and done.stderr == "trainctl: job 1 has made no step yet\n"
+    assert not (tmp_path / "loss.svg").exists()
+    assert " 0/10 " in fake_run(fake, "jobs").stdout and "step        0 of 10\n" in fake_run(fake, "status", "1").stdout
+    assert json.loads(fake_run(fake, "status", "1", "--json").stdout)["steps"] == 10
 
 
 def test_samples_of_an_epoch_of_none(fake):

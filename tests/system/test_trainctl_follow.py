@@ -482,3 +482,28 @@ def test_no_such_job(fake, verb):
     done = run(fake, verb, "77")
     assert done.returncode == 4
     assert done.stderr == "trainctl: no job 77 (`trainctl jobs` lists those there are)\n"
+
+
+def test_what_others_wrote_does_not_steer_the_terminal(fake, job_file):  # noqa: F811
+    """Names, reasons and events are others': no colours, no titles, no lines of their own. JSON has them as they are, a sample keeps its lines."""
+    odd, shown = "\033]0;t\a\x9b31m\r\nb\x7f", "?]0;t???31m??b?"
+    row = training_job(step=3, sample=f"two\n\tlines{odd}")
+    row.spec.plan.text = row.reason = row.peers[0].node_name = odd
+    row.events.add(unix_ms=1000, text=odd)
+    job = fake.add(row)
+    fake.nodes.append(pb.Node(id=1, name=odd, state="alive", address=odd, reason=odd))
+    for verb in (["nodes"], ["jobs"], ["status", job], ["cancel", 9]):
+        done = run(fake, *verb)
+        assert not set(done.stdout + done.stderr) & set("\033\a\x9b\r\x7f"), done
+        assert shown in done.stdout or verb[0] == "cancel"
+    assert "\ntwo\n\tlines?]0;t" in run(fake, "status", job).stdout
+    assert json.loads(run(fake, "status", job, "--json").stdout)["reason"] == odd
+    assert json.loads(run(fake, "nodes", "--json").stdout)[0]["name"] == odd
+
+    fake.on_submit = lambda spec: row
+    fake.end(job, pb.JOB_STATE_FAILED, odd)
+    done = run(fake, "launch", job_file)
+    assert done.returncode == 1 and f"failed: {shown}" in done.stderr and shown in done.stdout
+    assert not set(done.stdout + done.stderr) & set("\033\a\x9b\r\x7f")
+    fake.on_submit = lambda spec: f"no: {odd}"
+    assert run(fake, "launch", job_file).stderr == f"trainctl: no: {shown}\n"

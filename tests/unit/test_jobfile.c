@@ -153,6 +153,8 @@ static void test_sets(void **state)
 	says(base, "train.steps",
 	    "--set: train.steps: found no '=', allowed: --set key=value, as in --set "
 	    "train.steps=100");
+	says(base, "=3",
+	    "--set: =3: found no key, allowed: --set key=value, as in --set train.steps=100");
 	says(base, "model.heads=3",
 	    ":2: model.width: found 64, allowed: a multiple of model.heads, which is 3");
 	says(base, "model.width=63",

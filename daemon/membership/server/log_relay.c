@@ -178,7 +178,15 @@ tr_status log_relay_open(struct memberd *memberd, uint64_t stream,
 	if (job == NULL)
 		return tr_error_set(error, TR_ENOTFOUND, "there is no job %" PRIu64,
 		    request->job_id);
+	uint32_t workers = job->spec != NULL && job->spec->mesh != NULL ? job->spec->mesh->workers
+	                                                                : 0;
 	traind__v1__job__free_unpacked(job, NULL);
+	struct membership_log_place places[TR_GROUP_PEERS_MAX];
+	if (request->one_rank && workers > 0 && request->rank >= workers &&
+	    membership_log_places(memberd->core, request->job_id, true, request->rank, places,
+	        TR_GROUP_PEERS_MAX) == 0)
+		return tr_error_set(error, TR_EINVAL, "rank: found %u, allowed: 0 to %u",
+		    request->rank, workers - 1);
 	struct log_reader *reader = memberd->reader_count < TR_LOG_STREAMS_MAX
 	    ? calloc(1, sizeof(*reader))
 	    : NULL;
