@@ -53,23 +53,24 @@ static bool add_row(struct process_table *table, const struct process_row *row)
 	return true;
 }
 
+/* false: not now, for want of memory or descriptors. Where there is no /proc at all it is empty. */
 static bool read_table(struct process_table *table)
 {
 	DIR *folder = opendir("/proc");
+	bool whole = true;
 	if (folder == NULL)
-		return false;
+		return errno != EMFILE && errno != ENFILE && errno != ENOMEM;
 	const struct dirent *entry;
-	while ((entry = readdir(folder)) != NULL) {
+	while (whole && (entry = readdir(folder)) != NULL) {
 		char *end, state;
 		struct process_row row = { .pid = (pid_t)strtol(entry->d_name, &end, 10) };
 		if (row.pid <= 0 || *end != '\0' || !read_stat(entry->d_name, &row, &state))
 			continue;
 		row.dead = state == 'Z' || state == 'X';
-		if (!add_row(table, &row))
-			break;
+		whole = add_row(table, &row);
 	}
 	(void)closedir(folder);
-	return true;
+	return whole;
 }
 
 static bool spared(const struct descend *which, const struct process_row *row)
@@ -98,8 +99,10 @@ size_t descend_signal(const struct descend *which, int signal_number)
 {
 	struct process_table table = { 0 };
 	size_t count = 0;
-	if (!read_table(&table))
-		goto out;
+	if (!read_table(&table)) {
+		free(table.rows);
+		return 1;
+	}
 	/* Each pass goes one generation down; the table is a few hundred rows. */
 	for (bool more = true; more;) {
 		more = false;
@@ -113,7 +116,6 @@ size_t descend_signal(const struct descend *which, int signal_number)
 	}
 	for (size_t i = 0; i < table.count; i++)
 		count += signalled(which, &table.rows[i], signal_number);
-out:
 	free(table.rows);
 	return count;
 }

@@ -1,5 +1,6 @@
 #include "daemon/node/node.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -365,6 +366,13 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 tr_status node_create(uv_loop_t *loop, const struct node_options *options, struct node **node,
     struct tr_error *error)
 {
+	size_t length = strlen(options->name);
+	for (const char *at = options->name; length < TR_NAME_MAX && *at != '\0'; at++)
+		length = iscntrl((unsigned char)*at) ? TR_NAME_MAX : length;
+	if (length == 0 || length >= TR_NAME_MAX)
+		return tr_error_set(error, TR_EINVAL,
+		    "--name: allowed: 1 to %d bytes, none of them a control character",
+		    TR_NAME_MAX - 1);
 	struct node *made = calloc(1, sizeof(*made));
 	if (made == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");

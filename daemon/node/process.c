@@ -52,9 +52,14 @@ void process_reason(int exit_code, int signal_number, char *text, size_t size)
  * are not gone yet. */
 static size_t kill_orphans(const struct process *dead)
 {
-	pid_t spare[1024];
 	size_t spares = 0;
-	for (const struct process *p = live; p != NULL && spares < 1024; p = p->next)
+	for (const struct process *p = live; p != NULL; p = p->next)
+		spares++;
+	pid_t *spare = calloc(spares, sizeof(*spare));
+	if (spare == NULL)
+		return 1; /* later */
+	spares = 0;
+	for (const struct process *p = live; p != NULL; p = p->next)
 		if (!p->shepherd_died)
 			spare[spares++] = p->handle.pid;
 	/* A worker and all that it starts are of sessions of their own, and cannot come into ours: who is of ours was started by us for something
@@ -66,6 +71,7 @@ static size_t kill_orphans(const struct process *dead)
 	(void)cgroup_kill(dead->cgroup);
 	size_t left = descend_signal(&orphans, SIGKILL);
 	descend_reap(&orphans);
+	free(spare);
 	return left;
 }
 

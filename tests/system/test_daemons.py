@@ -67,6 +67,12 @@ def test_a_node_keeps_its_id(cluster):
     assert after["node-1"].id == before["node-1"] and after["node-1"].pid == node.pid
 
 
+@pytest.mark.parametrize("name", ["x" * 64, "a\nb", "\x1b[31m"])
+def test_a_name_that_is_no_name_is_refused(tmp_path, name):
+    done = subprocess.run([BIN / "traind", "--name", name, "--dir", tmp_path / "node"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 2 and "--name" in done.stderr and not (tmp_path / "node" / "node-id").exists()
+
+
 def test_memberd_is_sought_for_ever_and_said_once(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
