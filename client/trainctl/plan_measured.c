@@ -44,6 +44,9 @@ static tr_status read_lines(FILE *file, const char *name, struct plan_measured *
 			    sscanf(line, "round %lf", &m->costs.round_s) == 1 || line[0] == '#' ||
 			    line[0] == '\n';
 	}
+	if (ferror(file)) /* a folder */
+		return tr_error_set(error, TR_EPROTO, "--costs: cannot read %s: %s", name,
+		    strerror(errno));
 	if (good && m->costs.count > 0)
 		return TR_OK;
 	line[strcspn(line, "\n")] = '\0';

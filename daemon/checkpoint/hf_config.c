@@ -345,9 +345,10 @@ tr_status hf_config_read(const char *folder, struct model_config *config, struct
 	if (text == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for " HF_CONFIG_NAME);
 	ssize_t got = read_text(folder, text);
-	tr_status status = got >= 0 ? hf_config_parse(text, (size_t)got, config, error)
-	                            : tr_error_set(error, errno == ENOENT ? TR_ENOTFOUND : TR_EIO,
-	                                  "cannot read: %s", strerror(errno));
+	tr_status status = got >= 0
+	    ? hf_config_parse(text, (size_t)got, config, error)
+	    : tr_error_set(error, errno == ENOENT || errno == ENOTDIR ? TR_ENOTFOUND : TR_EIO,
+	          "cannot read: %s", strerror(errno));
 	free(text);
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, HF_CONFIG_NAME);
 }

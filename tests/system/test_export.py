@@ -107,6 +107,7 @@ def test_bad_words(tmp_path, there):
     assert "found no manifest.json in it" in refused("export", tmp_path / "saved", "-o", tmp_path / "x")
     assert "no job 7" in refused("export", 7, "-o", tmp_path / "x", code=4)
     assert "config.json: cannot read: No such file" in refused("import", tmp_path, "-o", tmp_path / "x")
+    assert "config.json: cannot read: Not a directory" in refused("import", tmp_path / "saved" / "config.json", "-o", tmp_path / "x")
     (tmp_path / "saved" / "config.json").write_text(json.dumps({**CONFIG, "model_type": "mamba"}))
     assert 'model_type: found "mamba", allowed: gpt2 or llama' in refused("import", tmp_path / "saved", "-o", tmp_path / "x")
     assert sorted(path.name for path in pathlib.Path(tmp_path).iterdir()) == ["cluster", "saved"]

@@ -237,6 +237,8 @@ def test_bad_costs(tmp_path, job, here):
     nodes = cluster_file(tmp_path, ["name: a"])
     done = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "none")
     assert done.returncode == 2 and f"--costs: cannot read {tmp_path}/none: No such file" in done.stderr
+    done = here("plan", job, "--cluster", nodes, "--costs", tmp_path)
+    assert done.returncode == 2 and f"--costs: cannot read {tmp_path}: Is a directory" in done.stderr
     done = here("launch", job, "--set", "mesh.nodes=1", "--set", "mesh.auto=true", "--costs", tmp_path / "none")
     assert done.returncode == 2 and f"--costs: cannot read {tmp_path}/none: No such file" in done.stderr and not here("jobs").stdout
     (tmp_path / "costs").write_text("cost 1 2 3\n")
