@@ -104,7 +104,7 @@ static int start_embedded(struct launch *launch)
 /* Nobody there, and nobody was named: then it is ours to start one. */
 static bool may_start(const struct launch *launch)
 {
-	return launch->rpc.status == GRPC_UNAVAILABLE &&
+	return launch->rpc.status == GRPC_UNAVAILABLE && launch->rpc.lost &&
 	    launch->config->address_by >= CONFIG_BY_HOME;
 }
 

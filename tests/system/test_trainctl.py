@@ -577,6 +577,29 @@ def test_an_address_in_json(home, tmp_path):
     assert done.returncode == 0 and json.loads(done.stdout) == {"id": 1, "address": where}
 
 
+class Unready(rpc.TrainerServicer):
+    """A memberd that reads its log."""
+
+    def SubmitJob(self, request, context):
+        context.abort(grpc.StatusCode.UNAVAILABLE, "memberd is not ready: it reads its log, or ends; try again")
+
+
+def test_a_memberd_that_answers_is_not_started_again(home):
+    record = home.json("up")
+    home.run("down", check=True)
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    rpc.add_TrainerServicer_to_server(Unready(), server)
+    server.add_insecure_port(record["memberd"]["address"])
+    server.start()
+    start = int(pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    daemon = {"name": "memberd", "pid": os.getpid(), "start_time": start, "address": record["memberd"]["address"], "slots": 0}
+    (home.folder / "cluster" / "cluster.json").write_text(json.dumps({"memberd": daemon, "nodes": []}))
+    done = home.run("launch", "-n", "1", "--detach", "--", "true")
+    server.stop(None)
+    (home.folder / "cluster" / "cluster.json").unlink()
+    assert done.returncode == 3 and done.stderr.endswith("memberd is not ready: it reads its log, or ends; try again\n"), done.stderr
+
+
 def test_a_picture_is_not_written_through_a_link(home, tmp_path):
     """Whose name somebody has guessed: of a folder that others may write to."""
     (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
