@@ -33,6 +33,7 @@ double sync_monotonic_s(void)
 /* Weights are f32 on their way, and so are their inverses. */
 #define TOKENS_LEAST 1e-9
 #define TOKENS_MOST  1e12
+#define SAMPLES_MOST 1e12
 
 /* Between this round's take and merge this peer trains on from where its own share would bring it. */
 static bool will_run_ahead(const struct tr_sync *s)
@@ -371,12 +372,13 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		    "sync: step %llu: tokens: found %g, allowed: 1e-9 to 1e12",
 		    (unsigned long long)s->progress.step, work->tokens);
 	s->event[0] = '\0';
+	double most = s->leases ? (double)sync_leasing_left(s) : SAMPLES_MOST;
 	bool whole = work->samples >= 0 && work->samples == floor(work->samples);
-	if (s->leases && !(whole && work->samples <= (double)sync_leasing_left(s)))
+	if (!(whole && work->samples <= most))
 		return tr_error_set(error, TR_EINVAL,
-		    "sync: step %llu: samples: found %g, allowed: whole, at most those that were "
-		    "named",
-		    (unsigned long long)s->progress.step, work->samples);
+		    "sync: step %llu: samples: found %g, allowed: whole, at most %s",
+		    (unsigned long long)s->progress.step, work->samples,
+		    s->leases ? "those that were named" : "1e12");
 	if (s->trains_alone) {
 		s->alone++;
 	} else {
