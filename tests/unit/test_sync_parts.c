@@ -210,28 +210,6 @@ static void who_comes_late_tells_nothing_of_a_race(void **state)
 	}
 }
 
-/* (Recorded as 2^64 - 5, and as what llround makes of a NaN.) */
-static void without_a_batch_samples_are_whole_numbers_too(void **state)
-{
-	(void)state;
-	const double wrong[] = { -5, 0.5, (double)NAN, (double)INFINITY, 2e12 };
-	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
-	struct tr_sync_work did = { .tokens = 1 };
-	struct tr_error error;
-	options.batch = 0;
-	struct peer *p = peer_with(&options, 1, 1);
-	peer_start(p);
-	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		did.samples = wrong[i];
-		assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_EINVAL);
-		assert_non_null(strstr(error.text, "allowed: whole, at most 1e12"));
-	}
-	did.samples = 7;
-	assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_OK);
-	assert_int_equal(p->now.step, 1);
-	peer_end(p);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,7 +218,6 @@ int main(void)
 		cmocka_unit_test(what_is_learned_after_a_take_of_nothing),
 		cmocka_unit_test(a_winner_without_samples_in_its_last_round),
 		cmocka_unit_test(who_comes_late_tells_nothing_of_a_race),
-		cmocka_unit_test(without_a_batch_samples_are_whole_numbers_too),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
