@@ -204,7 +204,8 @@ TR_API tr_status tr_state_add_gradual(tr_group *group, const char *name, void *d
 
 /* State is declared; `round` is the newest round whose effect it already holds (0: fresh; N: from a
  * checkpoint). Required before the first tr_round_begin; a group without state calls it too. It counts among the founders of a group, of
- * whom those with the newest give it to the others. Who joins a group that goes on takes the group's state, whatever it said. */
+ * whom those with the newest give it to the others. Who joins a group that goes on takes the group's state, whatever it said. TR_EEVICTED, here
+ * or in tr_round_begin: all who held that are gone since it joined; leave, and join again. */
 TR_API tr_status tr_state_ready(tr_group *group, uint64_t round, struct tr_error *error);
 
 struct tr_round {

@@ -177,7 +177,7 @@ enum { TR_SYNC_SUMS = 8 };
 /* One inner step's work. */
 struct tr_sync_work {
 	double tokens; /* for the weight of this peer's movement; 1e-9 to 1e12; with share_by_speed and without samples: 0 */
-	/* whole; added up until the next merge and recorded with its round (struct tr_commit). With a batch: at most struct tr_sync_now's */
+	/* whole, 0 to 1e12; added up until the next merge and recorded with its round (struct tr_commit). With a batch: at most struct tr_sync_now's */
 	double samples;
 	double sums[TR_SYNC_SUMS]; /* added up over steps and over peers until the next merge, such as losses */
 	double loss;               /* HDET: a mean over this step's tokens; need not be finite */

@@ -23,6 +23,7 @@ static void *landing_place(const struct group_core *core, uint64_t from,
 	    !path_awaits(core, op, who, header) || op->segment[header->segment].landing)
 		return NULL;
 	*segment = &op->segment[header->segment];
+	op_save_input(op, header->segment);
 	return op_result_row(op, header->segment);
 }
 

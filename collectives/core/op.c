@@ -173,12 +173,8 @@ static uint8_t *op_row(const struct op *op, const uint8_t *memory, const struct 
 	    (cut_first(&op->cut, segment) - first) * op->element_bytes;
 }
 
-static const uint8_t *op_own_row(const struct op *op, uint32_t segment)
+void *op_result_row(const struct op *op, uint32_t segment)
 {
-	if (op->saved)
-		return op->saved + cut_first(&op->cut, segment) * op->element_bytes;
-	if (op->input)
-		return op_row(op, op->input, &op->input_layout, op->input_first, segment);
 	return op_row(op, op->data, &op->data_layout, op->data_first, segment);
 }
 
@@ -192,6 +188,30 @@ static void op_own_gather(const struct op *op, uint32_t segment, uint8_t *out)
 	else
 		strided_gather(&op->data_layout, op->element_bytes, op->data,
 		    first - op->data_first, op_elements(op, segment), out);
+}
+
+void op_save_input(struct op *op, uint32_t segment)
+{
+	const uint8_t *row = op_result_row(op, segment);
+
+	if (!op->saved || op->segment[segment].saved)
+		return;
+	uint8_t *to = op->saved + cut_first(&op->cut, segment) * op->element_bytes;
+	if (row)
+		memcpy(to, row, op_bytes(op, segment));
+	else
+		op_own_gather(op, segment, to);
+	op->segment[segment].saved = true;
+}
+
+static const uint8_t *op_own_row(struct op *op, uint32_t segment)
+{
+	op_save_input(op, segment);
+	if (op->saved)
+		return op->saved + cut_first(&op->cut, segment) * op->element_bytes;
+	if (op->input)
+		return op_row(op, op->input, &op->input_layout, op->input_first, segment);
+	return op_result_row(op, segment);
 }
 
 /* What does not lie in a row already is put into one, which `gathered` is then. */
@@ -250,7 +270,7 @@ tr_status op_own(struct op *op, struct buffer_pool *pool, uint32_t segment, stru
 	return TR_OK;
 }
 
-tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t segment)
+tr_status op_own_keep(struct op *op, struct buffer_pool *pool, uint32_t segment)
 {
 	const uint8_t *row = op_own_row(op, segment);
 	struct group_buffer *gathered;
@@ -263,15 +283,11 @@ tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t se
 	return TR_OK;
 }
 
-void *op_result_row(const struct op *op, uint32_t segment)
-{
-	return op_row(op, op->data, &op->data_layout, op->data_first, segment);
-}
-
-tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+tr_status op_result_make(struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result)
 {
 	assert(!op->sends);
+	op_save_input(op, segment);
 	*result = (struct op_result){ .data = op_result_row(op, segment) };
 	if (result->data)
 		return TR_OK;
@@ -282,7 +298,7 @@ tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t
 	return TR_OK;
 }
 
-tr_status op_result_read(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+tr_status op_result_read(struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result)
 {
 	tr_status st = op_result_make(op, pool, segment, result);

@@ -54,6 +54,7 @@ struct op_segment {
 	bool passed; /* our sum is on its way up in this view */
 	bool begun;  /* we sent our input and the result is not here: counts in op->begun */
 	bool fed; /* its error feedback is written: what is encoded again may be an input that the caller has changed since, after a release */
+	bool saved;                  /* its input is in the op's `saved` */
 	uint8_t given, given_before; /* bits of segment_kind: sent in this view, in earlier ones */
 };
 
@@ -90,7 +91,7 @@ struct op {
 	uint8_t *
 	    data; /* the result: the caller's; borrowed until the round is decided; a send has none */
 	const uint8_t *input; /* apart from the result; NULL: in place */
-	uint8_t *saved;       /* POLICY_UNIFORM, in place: a copy of the input, in a row */
+	uint8_t *saved;       /* POLICY_UNIFORM, in place: room for the input, in a row */
 	struct strided data_layout, input_layout;
 	uint64_t data_first,
 	    input_first;       /* elements of the op that are before the memory's first */
@@ -140,6 +141,9 @@ void op_destroy(struct op *op, struct buffer_pool *pool); /* accepts NULL */
 struct op *op_take(struct buffer_pool *pool); /* nothing in it is set; NULL: out of memory */
 void op_finish_spare(struct buffer_pool *pool);
 
+/* Before the segment's result is written where its input lies; once, if the op keeps a copy of it. */
+void op_save_input(struct op *op, uint32_t segment);
+
 /* Where the segment's result lies; NULL: in several pieces. */
 void *op_result_row(const struct op *op, uint32_t segment);
 
@@ -180,7 +184,7 @@ tr_status op_own(struct op *op, struct buffer_pool *pool, uint32_t segment, stru
 void op_own_drop(struct op *op, struct buffer_pool *pool, uint32_t segment);
 
 /* Error feedback where the segment's result is nobody's: what we would have given is left for the next round. TR_ENOMEM. */
-tr_status op_own_keep(const struct op *op, struct buffer_pool *pool, uint32_t segment);
+tr_status op_own_keep(struct op *op, struct buffer_pool *pool, uint32_t segment);
 
 /* Where this segment's result is to be made: in the caller's memory, or in a buffer if it does not lie in a row. TR_ENOMEM. */
 struct op_result {
@@ -189,10 +193,10 @@ struct op_result {
 	const void *hot;             /* the same bytes, where they are in cache; NULL: in `data` */
 	const struct tr_digest_stream *hash; /* of all of them; NULL: not hashed yet */
 };
-tr_status op_result_make(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+tr_status op_result_make(struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result);
 /* A sealed result, to be sent. */
-tr_status op_result_read(const struct op *op, struct buffer_pool *pool, uint32_t segment,
+tr_status op_result_read(struct op *op, struct buffer_pool *pool, uint32_t segment,
     struct op_result *result);
 
 uint8_t *op_set(const struct op *op, uint32_t segment);

@@ -220,6 +220,7 @@ static void op_sign(struct op *op, const struct op_submit *submit)
 		.scope = op->scope.sign };
 }
 
+/* Filled segment by segment (op_save_input): to copy GBs at once would hold up the engine for longer than the others wait for a sign of life. */
 static tr_status op_save(struct op *op, struct tr_error *error)
 {
 	size_t bytes = op->signature.count * op->element_bytes;
@@ -227,14 +228,8 @@ static tr_status op_save(struct op *op, struct tr_error *error)
 	if (bytes == 0 || op->input || op->kind != OP_REDUCED)
 		return TR_OK;
 	op->saved = malloc(bytes);
-	if (!op->saved)
-		return tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
-	if (strided_contiguous(&op->data_layout))
-		memcpy(op->saved, op->data, bytes);
-	else
-		strided_gather(&op->data_layout, op->element_bytes, op->data, 0,
-		    op->signature.count, op->saved);
-	return TR_OK;
+	return op->saved ? TR_OK
+	                 : tr_error_set(error, TR_ENOMEM, "out of memory for op %u", op->tag);
 }
 
 tr_status op_create(const struct op_submit *submit, struct buffer_pool *pool, struct op **created,

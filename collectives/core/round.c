@@ -338,7 +338,7 @@ static void round_keep_residuals(struct group_core *core)
 	struct route_of of;
 
 	for (size_t i = 0; i < core->op_count; i++) {
-		const struct op *op = core->ops[i];
+		struct op *op = core->ops[i];
 		if (!op->residual || op->kind != OP_SCATTERED || !core->roster.live[core->roster.me])
 			continue;
 		for (uint32_t s = 0; s < op->segments; s++)

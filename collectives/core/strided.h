@@ -25,9 +25,10 @@ struct strided {
 tr_status strided_init(struct strided *layout, const struct tr_block *block, uint64_t count,
     size_t element_bytes, const char *what, struct tr_error *error);
 
+/* In the op's order: columns without gaps between them are not. */
 static inline bool strided_contiguous(const struct strided *layout)
 {
-	return layout->span == layout->elements;
+	return layout->rank == 0 || (layout->rank == 1 && layout->strides[0] == 1);
 }
 
 /* Elements [first, first + elements) of the op's order, to or from a row of them. `base`: element (0, 0, ...). */

@@ -192,7 +192,10 @@ tr_status tr_contributors(tr_group *group, uint32_t tag, size_t element, uint64_
 	if (st != TR_OK)
 		return st;
 	size_t n = answer.count < TR_GROUP_PEERS_MAX ? answer.count : TR_GROUP_PEERS_MAX;
-	memcpy(peers, answer.peers, (n < max ? n : max) * sizeof(*peers));
+	if (max > n)
+		max = n;
+	if (max > 0)
+		memcpy(peers, answer.peers, max * sizeof(*peers));
 	*count = n;
 	return TR_OK;
 }
@@ -293,6 +296,9 @@ tr_status tr_report(tr_group *group, const struct tr_report *report)
 tr_status tr_assignment_get(tr_group *group, struct tr_assignment *assignment)
 {
 	const struct channel_control *control = channel_worker_control(group->channel);
+	tr_status st = coll_own(group, NULL);
+	if (st != TR_OK)
+		return st;
 	if (group->join != NULL)
 		return TR_ENOTFOUND;
 	*assignment = (struct tr_assignment){ .spec = control + 1,

@@ -18,6 +18,7 @@
 #include "collectives/transport/address.h"
 #include "collectives/transport/listener.h"
 #include "common/log.h"
+#include "common/standard_files.h"
 
 #define JOIN_OPTIONS_LEAST offsetof(struct tr_join_options, unused)
 #define LAST_WORDS_S       2 /* the engine has them as soon as it sees the caller's end closed */
@@ -535,6 +536,7 @@ tr_status tr_group_join(const struct tr_join_options *options, tr_group **group,
 	struct tr_join_options known;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	(void)pthread_once(&once, be_quiet);
+	standard_files_hold();
 	tr_status st = sized_read("join", options, JOIN_OPTIONS_LEAST, &known, sizeof(known), error);
 	if (st == TR_OK)
 		st = check_options(&known, error);

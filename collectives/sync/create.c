@@ -149,13 +149,26 @@ static tr_status declare(struct tr_sync *s, struct tr_error *error)
 static tr_status check_tensors(const struct tr_sync_tensor *tensors, size_t count,
     struct tr_error *error)
 {
-	if (count == 0)
+	size_t left = SIZE_MAX / 64; /* of the elements of all that any memory could have */
+
+	if (count == 0 || !tensors)
 		return tr_error_set(error, TR_EINVAL, "sync: no tensors: nothing to train");
-	for (size_t i = 0; i < count; i++)
-		if (!tensors[i].name || !tensors[i].data || tensors[i].count == 0)
+	for (size_t i = 0; i < count; i++) {
+		const struct tr_sync_tensor *t = &tensors[i];
+		if (!sized_unused(t->reserved, SIZED_ROOM(t->reserved)))
+			return tr_error_set(error, TR_EINVAL,
+			    "sync tensors: the program sets a field that this library is too old "
+			    "for, or did not initialise the struct");
+		if (!t->name || !t->data || t->count == 0)
 			return tr_error_set(error, TR_EINVAL,
 			    "sync: tensor %zu (%s): has no name, no data or no elements", i,
-			    tensors[i].name ? tensors[i].name : "");
+			    t->name ? t->name : "");
+		if (t->count > left)
+			return tr_error_set(error, TR_EINVAL,
+			    "sync: tensor %zu (%s): larger than any memory: %zu elements", i,
+			    t->name, t->count);
+		left -= t->count;
+	}
 	return TR_OK;
 }
 
@@ -212,12 +225,6 @@ tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
 		    "sync: op_deadline_ms: found %u, allowed: 0: a merge waits until its members "
 		    "answer or are given up",
 		    coll_op_deadline_ms(group));
-	for (size_t i = 0; status == TR_OK && i < count; i++)
-		if (!sized_unused(tensors[i].reserved, SIZED_ROOM(tensors[i].reserved)))
-			status = tr_error_set(error, TR_EINVAL,
-			    "sync tensors: the program sets a field that this library is too old "
-			    "for, or "
-			    "did not initialise the struct");
 	if (status == TR_OK)
 		status = fill(s, tensors, count, error);
 	if (status != TR_OK) {

@@ -33,8 +33,9 @@ uint64_t sync_leasing_left(const struct tr_sync *s)
 
 uint64_t tr_sync_sample(const tr_sync *s, uint64_t i)
 {
-	return s->leases ? lease_at(sync_leasing_account(s), tr_peer_id(s->group), ahead(s) + i)
-	                 : UINT64_MAX;
+	return i < sync_leasing_samples(s)
+	    ? lease_at(sync_leasing_account(s), tr_peer_id(s->group), ahead(s) + i)
+	    : UINT64_MAX;
 }
 
 uint64_t sync_leasing_samples(const struct tr_sync *s)

@@ -7,6 +7,7 @@
 #define SECONDS_MOST 1e6
 #define BATCH_MOST   1000000000
 #define ALONE_MOST   1000000
+#define STEPS_MOST   (UINT64_C(1) << 53) /* members tell each other their steps as doubles */
 
 static double double_or(double value, bool given, double otherwise)
 {
@@ -32,6 +33,19 @@ static tr_status check_alone(const struct tr_sync_options *o, struct tr_error *e
 	return TR_OK;
 }
 
+static tr_status check_counts(const struct tr_sync_options *o, unsigned layers,
+    struct tr_error *error)
+{
+	if (layers == 0)
+		return refuse(error, "layers", 0, "at least 1");
+	if (o->steps > STEPS_MOST)
+		return refuse(error, "steps", (double)o->steps, "0 (without end) to 2^53");
+	if (o->inner_steps > STEPS_MOST)
+		return refuse(error, "inner_steps", (double)o->inner_steps, "0 to 2^53");
+	return TR_OK;
+}
+
+/* A NaN is none of the negative numbers that ask for the default: it is refused later. */
 static void complete(struct tr_sync_options *o, unsigned layers)
 {
 	bool streaming = o->mode == TR_SYNC_STREAMING, hdet = o->mode == TR_SYNC_HDET;
@@ -40,17 +54,19 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 	if (o->inner_steps == 0 && !(o->inner_seconds > 0))
 		o->inner_steps = streaming ? 100 : hdet ? 1000 : 500;
 	o->outer_lr = double_or(o->outer_lr, o->outer_lr != 0, average ? 1 : streaming ? 0.4 : 0.7);
-	o->outer_momentum = double_or(o->outer_momentum, o->outer_momentum >= 0, average ? 0 : 0.9);
+	o->outer_momentum = double_or(o->outer_momentum, !(o->outer_momentum < 0),
+	    average ? 0 : 0.9);
 	if (o->fragments == 0)
 		o->fragments = !streaming ? 1 : layers < 8 ? layers : 8;
 	if (o->overlap < 0)
 		o->overlap = o->mode == TR_SYNC_EAGER ? (int64_t)o->inner_steps : streaming;
-	o->alpha = double_or(o->alpha, o->alpha >= 0, streaming && !o->carry ? 0.5 : 0);
+	o->alpha = double_or(o->alpha, !(o->alpha < 0), streaming && !o->carry ? 0.5 : 0);
 	if (o->peers_most == 0)
 		o->peers_most = TR_GROUP_PEERS_MAX;
 	if (o->alone_steps > 0 && o->alone_after_seconds == 0)
 		o->alone_after_seconds = 5;
-	o->feedback = double_or(o->feedback, o->feedback >= 0, o->codec == TR_CODEC_INT2 ? 0.95 : 0);
+	o->feedback = double_or(o->feedback, !(o->feedback < 0),
+	    o->codec == TR_CODEC_INT2 ? 0.95 : 0);
 	if (!hdet)
 		return;
 	o->lr_spread = double_or(o->lr_spread, o->lr_spread != 0, 1.0 / 9);
@@ -58,8 +74,8 @@ static void complete(struct tr_sync_options *o, unsigned layers)
 		o->lr_race_steps = (uint64_t)ceil(0.03 * (double)o->steps);
 	if (o->lr_search)
 		return;
-	o->lr_momentum = double_or(o->lr_momentum, o->lr_momentum >= 0, 0.9);
-	o->lr_step = double_or(o->lr_step, o->lr_step >= 0, 0.5);
+	o->lr_momentum = double_or(o->lr_momentum, !(o->lr_momentum < 0), 0.9);
+	o->lr_step = double_or(o->lr_step, !(o->lr_step < 0), 0.5);
 	o->lr_temperature = double_or(o->lr_temperature, o->lr_temperature != 0, 0.002);
 }
 
@@ -168,12 +184,13 @@ tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, stru
 		return refuse(error, "codec", o->codec, "a value of enum tr_codec");
 	if (o->weights != TR_SYNC_WEIGHTS_ROOT && o->weights != TR_SYNC_WEIGHTS_TOKENS)
 		return refuse(error, "weights", o->weights, "a value of enum tr_sync_weights");
-	tr_status alone = check_alone(o, error);
-	if (alone != TR_OK)
-		return alone;
-	tr_status search = check_search(o, error);
-	if (search != TR_OK)
-		return search;
+	tr_status first = check_counts(o, layers, error);
+	if (first == TR_OK)
+		first = check_alone(o, error);
+	if (first == TR_OK)
+		first = check_search(o, error);
+	if (first != TR_OK)
+		return first;
 	complete(o, layers);
 	unsigned most = layers < SYNC_FRAGMENTS_MAX ? layers : SYNC_FRAGMENTS_MAX;
 	if (!(o->outer_lr > 0 && o->outer_lr <= 10))

@@ -33,6 +33,7 @@ double sync_monotonic_s(void)
 /* Weights are f32 on their way, and so are their inverses. */
 #define TOKENS_LEAST 1e-9
 #define TOKENS_MOST  1e12
+#define SAMPLES_MOST 1e12
 
 /* Between this round's take and merge this peer trains on from where its own share would bring it. */
 static bool will_run_ahead(const struct tr_sync *s)
@@ -362,21 +363,23 @@ tr_status tr_sync_step(tr_sync *s, const struct tr_sync_work *work, struct tr_sy
 		return tr_error_set(error, TR_EINVAL,
 		    "work: the program sets a field that this library is too old for, or did not "
 		    "initialise the struct");
-	if (s->finished)
-		return tr_error_set(error, TR_EINVAL, "sync: step %llu: all steps are done",
-		    (unsigned long long)s->progress.step);
+	if (!s->trains || s->finished)
+		return tr_error_set(error, TR_EINVAL, "sync: step %llu: %s",
+		    (unsigned long long)s->progress.step,
+		    s->finished ? "all steps are done" : "training begins with tr_sync_start");
 	bool idle = s->options.share_by_speed && work->tokens == 0 && work->samples == 0;
 	if (!idle && !(work->tokens >= TOKENS_LEAST && work->tokens <= TOKENS_MOST))
 		return tr_error_set(error, TR_EINVAL,
 		    "sync: step %llu: tokens: found %g, allowed: 1e-9 to 1e12",
 		    (unsigned long long)s->progress.step, work->tokens);
 	s->event[0] = '\0';
+	double most = s->leases ? (double)sync_leasing_samples(s) : SAMPLES_MOST;
 	bool whole = work->samples >= 0 && work->samples == floor(work->samples);
-	if (s->leases && !(whole && work->samples <= (double)sync_leasing_left(s)))
+	if (!(whole && work->samples <= most))
 		return tr_error_set(error, TR_EINVAL,
-		    "sync: step %llu: samples: found %g, allowed: whole, at most those that were "
-		    "named",
-		    (unsigned long long)s->progress.step, work->samples);
+		    "sync: step %llu: samples: found %g, allowed: whole, at most %s",
+		    (unsigned long long)s->progress.step, work->samples,
+		    s->leases ? "those that were named" : "1e12");
 	if (s->trains_alone) {
 		s->alone++;
 	} else {
@@ -487,6 +490,8 @@ static tr_status check_policy(const struct tr_sync *s, struct tr_error *error)
 tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *error)
 {
 	memset(now, 0, sizeof(*now));
+	if (s->trains)
+		return tr_error_set(error, TR_EINVAL, "sync: training was started before");
 	s->started = true;
 	tr_status status = begin_first(s, error);
 	s->agreed = s->counters->agreed;

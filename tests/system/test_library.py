@@ -166,6 +166,14 @@ def test_joining_fails_with_one_clear_line(group, tmp_path):
     assert other.errors == []  # not in the caller's stderr too, and nothing is tried again
 
 
+def test_a_program_without_standard_files(group):
+    """What the library opens must not take their numbers: libuv aborts when it closes one of them."""
+    group(1, 5)
+    closed = subprocess.run(["sh", "-c", 'exec "$@" <&- 2>&-', "sh", PEER, group.cluster.memberd.address, "closed", "1", "5", "replay", "ring", "100"],
+                            capture_output=True, text=True, timeout=60, env=group.cluster.environment)
+    assert closed.returncode == 0 and '"done"' in closed.stdout, closed
+
+
 # ---- the library's face
 
 

@@ -16,6 +16,7 @@ static int child_of(tr_group *group, float *data)
 	struct tr_error error = { 0 };
 	struct tr_round round;
 	struct tr_stats stats = TR_STATS_INIT;
+	struct tr_assignment assignment;
 	uint64_t peer;
 	size_t count;
 	(void)snprintf(why, sizeof(why),
@@ -43,6 +44,8 @@ static int child_of(tr_group *group, float *data)
 	if (tr_alloc(group, 64) != NULL || tr_progress(group) ||
 	    tr_report(group, &(struct tr_report){ .step = 1 }) != TR_EINVAL)
 		return 9;
+	if (tr_assignment_get(group, &assignment) != TR_EINVAL)
+		return 10;
 	tr_group_leave(group);
 	return 0;
 }

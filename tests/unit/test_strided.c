@@ -97,12 +97,17 @@ static void what_lies_in_a_row_is_contiguous(void **state)
 	assert_int_equal(layout.rank, 1);
 	assert_int_equal(strided_init(&layout, NULL, 7, 4, "t", NULL), TR_OK);
 	assert_true(strided_contiguous(&layout));
+	const struct tr_block transposed = { 2, { 3, 4 }, { 1, 3 } };
+	assert_int_equal(strided_init(&layout, &transposed, 12, 4, "t", NULL), TR_OK);
+	assert_int_equal(layout.span, 12); /* without gaps, but in another order */
+	assert_false(strided_contiguous(&layout));
 	const struct tr_block columns = { 2, { 2, 3 }, { 4, 1 } }, none = { 2, { 0, 3 }, { 4, 1 } },
 	                      scalar = { 0 };
 	assert_int_equal(strided_init(&layout, &columns, 6, 4, "t", NULL), TR_OK);
 	assert_false(strided_contiguous(&layout));
 	assert_int_equal(layout.span, 7);
 	assert_int_equal(strided_init(&layout, &none, 0, 4, "t", NULL), TR_OK);
+	assert_true(strided_contiguous(&layout));
 	assert_int_equal(layout.span, 0);
 	assert_int_equal(strided_init(&layout, &scalar, 1, 4, "t", NULL), TR_OK);
 	assert_int_equal(layout.span, 1);

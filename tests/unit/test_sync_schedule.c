@@ -1,5 +1,6 @@
 /* When low-communication training talks: over thousands of drawn settings each fragment is taken once a period and at the end, rounds do not
  * overlap, and what the options allow is what the schedule can keep. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,6 +126,30 @@ static void options_that_cannot_be_are_named(void **state)
 	SYNC_REFUSED(base, overlap, 501, "overlap: found 501, allowed: 0 to 500");
 }
 
+/* (Divided by zero, added up beyond 64 bits without end, took the paper's.) */
+static void numbers_that_are_none_are_refused(void **state)
+{
+	(void)state;
+	struct tr_sync_options base = mode(TR_SYNC_STREAMING), hdet = mode(TR_SYNC_HDET),
+	                       coded = base;
+	struct tr_error error = { 0 };
+
+	assert_int_equal(tr_sync_complete(&base, 0, &error), TR_EINVAL);
+	assert_string_equal(error.text, "sync.layers: found 0, allowed: at least 1");
+	base.steps = 10;
+	SYNC_REFUSED(base, inner_steps, UINT64_C(1) << 63, "inner_steps: found 9.22337e+18");
+	SYNC_REFUSED(base, steps, UINT64_MAX, "allowed: 0 (without end) to 2^53");
+	SYNC_REFUSED(base, outer_momentum, (double)NAN, "outer_momentum: found nan");
+	SYNC_REFUSED(base, alpha, (double)NAN, "alpha: found nan");
+	coded.codec = TR_CODEC_INT2;
+	SYNC_REFUSED(coded, feedback, (double)NAN, "feedback: found nan");
+	SYNC_REFUSED(hdet, lr_momentum, (double)NAN, "lr_momentum: found nan");
+	SYNC_REFUSED(hdet, lr_step, (double)NAN, "lr_step: found nan");
+	base.inner_steps = UINT64_C(1) << 53;
+	assert_int_equal(tr_sync_complete(&base, 4, &error), TR_OK);
+	assert_int_equal(tr_sync_merges(&base), 4);
+}
+
 /* Settings that would do nothing, and a program built with an earlier header, whose struct ends after peers_most. */
 static void what_does_nothing_is_refused(void **state)
 {
@@ -190,6 +215,7 @@ int main(void)
 		cmocka_unit_test(diloco_takes_and_merges_at_multiples_of_h),
 		cmocka_unit_test(defaults_are_the_papers),
 		cmocka_unit_test(options_that_cannot_be_are_named),
+		cmocka_unit_test(numbers_that_are_none_are_refused),
 		cmocka_unit_test(an_older_programs_options_are_as_long_as_it_says),
 		cmocka_unit_test(what_does_nothing_is_refused),
 		cmocka_unit_test(carry_wants_an_overlap_and_no_alpha),

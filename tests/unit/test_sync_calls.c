@@ -1,0 +1,106 @@
+/* Calls of sync.h that are wrong, or come in a wrong order, say what is wrong and change nothing. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/unit/alone_peer.h"
+
+/* (Recorded as 2^64 - 5, and as what llround makes of a NaN.) */
+static void without_a_batch_samples_are_whole_numbers_too(void **state)
+{
+	(void)state;
+	const double wrong[] = { -5, 0.5, (double)NAN, (double)INFINITY, 2e12 };
+	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+	struct tr_sync_work did = { .tokens = 1 };
+	struct tr_error error;
+	options.batch = 0;
+	struct peer *p = peer_with(&options, 1, 1);
+	peer_start(p);
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		did.samples = wrong[i];
+		assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_EINVAL);
+		assert_non_null(strstr(error.text, "allowed: whole, at most 1e12"));
+	}
+	did.samples = 7;
+	assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_OK);
+	assert_int_equal(p->now.step, 1);
+	peer_end(p);
+}
+
+/* (A sample beyond those of the step was accepted, so nobody ever trained on it.) */
+static void with_a_batch_samples_are_those_of_the_step(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_DILOCO, 1, 1);
+	struct tr_sync_work did = { .tokens = 1, .samples = BATCH + 1 };
+	struct tr_error error;
+	peer_start(p);
+	assert_int_equal(p->now.samples, BATCH);
+	assert_int_equal(tr_sync_sample(p->sync, BATCH - 1), BATCH - 1);
+	assert_true(tr_sync_sample(p->sync, BATCH) == UINT64_MAX);
+	assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "at most those that were named"));
+	assert_int_equal(tr_sync_sample(p->sync, 0), 0);
+	peer_end(p);
+}
+
+/* (Steps counted before training began, and a second start began the round under way again.) */
+static void training_begins_once(void **state)
+{
+	(void)state;
+	struct peer *p = peer_new(TR_SYNC_DILOCO, 1, 1);
+	const struct tr_sync_work did = { .tokens = 1 };
+	struct tr_error error;
+	assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_EINVAL);
+	assert_string_equal(error.text, "sync: step 0: training begins with tr_sync_start");
+	peer_start(p);
+	assert_int_equal(p->now.step, 0);
+	assert_int_equal(tr_sync_start(p->sync, &p->now, &error), TR_EINVAL);
+	assert_string_equal(error.text, "sync: training was started before");
+	peer_end(p);
+}
+
+static void refused(const struct tr_sync_tensor *tensors, size_t count, const char *why)
+{
+	struct fake_world world;
+	struct tr_sync_options options = options_of(TR_SYNC_LOCAL_SGD);
+	struct tr_error error;
+	tr_sync *sync;
+	fake_world_init(&world, 1);
+	assert_int_equal(tr_sync_create(&world.groups[0], &options, tensors, count, &sync, &error),
+	    TR_EINVAL);
+	assert_string_equal(error.text, why);
+	assert_null(sync);
+	fake_world_finish(&world);
+}
+
+/* (Their elements together were none, or one, modulo 2^64.) */
+static void tensors_that_cannot_be(void **state)
+{
+	(void)state;
+	float data[2] = { 1, 2 };
+	struct tr_sync_tensor tensors[2] = { { .name = "a", .data = data, .count = 1 },
+		{ .name = "b", .data = data, .count = SIZE_MAX / 64 } };
+	refused(NULL, 2, "sync: no tensors: nothing to train");
+	refused(tensors, 2,
+	    "sync: tensor 1 (b): larger than any memory: 288230376151711743 elements");
+	tensors[1].reserved[1] = 1;
+	refused(tensors, 2,
+	    "sync tensors: the program sets a field that this library is too old for, or did not "
+	    "initialise the struct");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_a_batch_samples_are_whole_numbers_too),
+		cmocka_unit_test(with_a_batch_samples_are_those_of_the_step),
+		cmocka_unit_test(training_begins_once),
+		cmocka_unit_test(tensors_that_cannot_be),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
