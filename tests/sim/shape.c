@@ -67,7 +67,7 @@ unsigned shape_outer(const struct sim_op *op, unsigned index)
 	return op->scoped > 0 ? op->members[index] : index;
 }
 
-/* All collectives, dtypes, codecs; by other algorithms than the group's; apart from the input; in memory with gaps. */
+/* All collectives, dtypes, codecs; by other algorithms than the group's; apart from the input; in memory with gaps, or in columns. */
 static void shape_widen(struct sim_op *op, uint64_t x)
 {
 	static const enum tr_dtype dtypes[] = { TR_F16, TR_BF16, TR_U8 };
@@ -210,14 +210,25 @@ static struct extent output_of(const struct sim_op *op)
 	return op->collective == TR_REDUCE_SCATTER ? own_block(op) : all;
 }
 
-static size_t step_of(const struct sim_op *op)
+/* Of an op that is whole at every member, half of the members with gaps have two columns without one instead: not a row in the op's order. */
+static bool in_columns(const struct sim_op *op)
 {
-	return reduce_element_bytes(op->dtype) * (op->strided ? 2 : 1);
+	bool whole = op->collective != TR_ALL_GATHER && op->collective != TR_REDUCE_SCATTER;
+	return op->strided && whole && op->count % 2 == 0 && op->index % 2 == 1;
+}
+
+/* In memory, of the element-th of what lies there. */
+static size_t place_of(const struct sim_op *op, uint64_t element)
+{
+	uint64_t half = op->count / 2;
+	uint64_t at = in_columns(op) ? element / half + element % half * 2
+	                             : element * (op->strided ? 2 : 1);
+	return at * reduce_element_bytes(op->dtype);
 }
 
 size_t shape_bytes(const struct sim_op *op)
 {
-	return op->count * step_of(op);
+	return op->count * reduce_element_bytes(op->dtype) * (op->strided ? 2 : 1);
 }
 
 static bool has_input_apart(const struct sim_op *op)
@@ -239,7 +250,7 @@ static void shape_lay(const struct sim *sim, unsigned key, uint64_t round, const
 	if (e.elements > 0)
 		shape_fill(sim, key, round, op, row);
 	for (size_t k = 0; k < e.elements; k++)
-		memcpy(to + (e.shift + k) * step_of(op), (uint8_t *)row + (e.first + k) * bytes,
+		memcpy(to + place_of(op, e.shift + k), (uint8_t *)row + (e.first + k) * bytes,
 		    bytes);
 }
 
@@ -287,6 +298,8 @@ struct group_submit shape_submit(const struct sim_op *op, struct tr_block blocks
 
 	blocks[0] = (struct tr_block){ 1, { block_out ? own.elements : op->count }, { 2 } };
 	blocks[1] = (struct tr_block){ 1, { block_in ? own.elements : op->count }, { 2 } };
+	if (in_columns(op))
+		blocks[0] = blocks[1] = (struct tr_block){ 2, { 2, op->count / 2 }, { 1, 2 } };
 	return (struct group_submit){ .tag = op->tag,
 		.collective = op->collective,
 		.data = send ? NULL : op->data,
@@ -480,7 +493,7 @@ const void *shape_element(const struct sim_op *op, uint64_t element)
 
 	if (element < e.first || element >= e.first + e.elements)
 		return NULL;
-	return (const uint8_t *)op->data + (e.shift + element - e.first) * step_of(op);
+	return (const uint8_t *)op->data + place_of(op, e.shift + element - e.first);
 }
 
 struct tr_digest shape_result(const struct sim_op *op)
@@ -505,8 +518,8 @@ bool shape_untouched(const struct sim *sim, unsigned key, uint64_t round, const 
 
 	shape_lay(sim, key, round, op, (uint8_t *)data, (uint8_t *)input);
 	for (size_t k = 0; k < e.elements; k++)
-		memcpy((uint8_t *)data + (e.shift + k) * step_of(op),
-		    (const uint8_t *)op->data + (e.shift + k) * step_of(op), bytes);
+		memcpy((uint8_t *)data + place_of(op, e.shift + k),
+		    (const uint8_t *)op->data + place_of(op, e.shift + k), bytes);
 	return memcmp(data, op->data, shape_bytes(op)) == 0 &&
 	    memcmp(input, op->input, shape_bytes(op)) == 0;
 }
