@@ -6,7 +6,7 @@ group's headers, votes and signs of life, the nodes' heartbeats, the job's start
 
 What a step costs is the difference of two jobs that differ in nothing else, so short jobs say it exactly, and it is then put together for the whole run. Signs of
 life go by time, so DiLoCo is measured with quick and with slow steps (smaller batches: what is sent does not depend on them). What is packed depends on how much alike a
-movement's numbers are, so each codec is measured again from a checkpoint of a job that has trained for long (LATE steps of the quick ones).
+movement's numbers are, so int4 is measured again from a checkpoint of a job that has trained for long (LATE steps of the quick ones).
 """
 import argparse
 import json
@@ -76,13 +76,11 @@ def costs(short, long):
 
 
 def measure(sites):
-    """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps, and late ones, of each codec."""
+    """[(short, long)]: data parallel, then DiLoCo with quick and with slow steps, of each codec, and late ones of int4."""
     jobs = [(DDP, (4, 16), QUICK), *((arm.sync, (PERIOD, 4 * PERIOD), batch) for arm in (FEW_BYTES, FEWER_BYTES) for batch in (QUICK, SLOW))]
     pairs = [tuple(sites.job_of(sync, count, batch) for count in steps) for sync, steps, batch in jobs]
-    for arm in (FEW_BYTES, FEWER_BYTES):
-        trained = sites.trained(arm.sync)
-        pairs.append(tuple(sites.job_of(arm.sync, count, QUICK, trained) for count in (PERIOD, 4 * PERIOD)))
-    return pairs
+    trained = sites.trained(FEW_BYTES.sync)
+    return [*pairs, tuple(sites.job_of(FEW_BYTES.sync, count, QUICK, trained) for count in (PERIOD, 4 * PERIOD))]
 
 
 def summary(pairs):
