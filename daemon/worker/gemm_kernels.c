@@ -1,9 +1,14 @@
 #include "daemon/worker/gemm_kernels.h"
 
 #include <cblas.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
+
+#define CORETYPE "OPENBLAS_CORETYPE"
 
 static bool one_of(const char *name, const char *const *names)
 {
@@ -31,10 +36,10 @@ const char *gemm_kernels_better(const struct gemm_kernels *kernels)
 	return NULL;
 }
 
-void gemm_kernels_log(const char *asked)
+static struct gemm_kernels kernels_here(void)
 {
-	struct gemm_kernels kernels = {
-		.asked = asked,
+	return (struct gemm_kernels){
+		.asked = getenv(CORETYPE),
 		.core = openblas_get_corename(),
 		.config = openblas_get_config(),
 #ifdef __x86_64__
@@ -44,12 +49,31 @@ void gemm_kernels_log(const char *asked)
 		    __builtin_cpu_supports("avx512vl") != 0,
 #endif
 	};
+}
+
+void gemm_kernels_prefer(char **argv)
+{
+	struct gemm_kernels kernels = kernels_here();
 	const char *better = gemm_kernels_better(&kernels);
+	char program[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+	if (better == NULL || length <= 0 || setenv(CORETYPE, better, 1) != 0)
+		return;
+	program[length] = '\0';
+	(void)execv(program, argv);
+	(void)unsetenv(CORETYPE);
+}
+
+void gemm_kernels_log(void)
+{
+	struct gemm_kernels kernels = kernels_here();
+	const char *better = gemm_kernels_better(&kernels);
+
 	if (better != NULL)
 		log_warn("gemm",
 		    "OpenBLAS uses its %s kernels; this processor can run the faster %s ones: "
-		    "start "
-		    "traind with OPENBLAS_CORETYPE=%s",
+		    "start traind with " CORETYPE "=%s",
 		    kernels.core, better, better);
 	else
 		log_info("gemm", "OpenBLAS uses its %s kernels", kernels.core);

@@ -70,7 +70,7 @@ static int train(tr_group *group)
 	    (unsigned long long)assignment.job, assignment.rank, assignment.world_size,
 	    (unsigned long long)assignment.peer, assignment.threads);
 	gemm_setup();
-	gemm_kernels_log(getenv("OPENBLAS_CORETYPE"));
+	gemm_kernels_log();
 	struct trainer *trainer;
 	int result = 0;
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
@@ -103,7 +103,10 @@ static int measure(char **words)
 
 int main(int argc, char **argv)
 {
-	if ((argc >= 5 && argc <= 7) && strcmp(argv[1], "--measure") == 0)
+	bool measures = argc >= 5 && argc <= 7 && strcmp(argv[1], "--measure") == 0;
+	if (argc == 1 || measures)
+		gemm_kernels_prefer(argv);
+	if (measures)
 		return measure(argv + 2);
 	if (argc > 1) {
 		bool version = strcmp(argv[1], "--version") == 0;
