@@ -88,14 +88,14 @@ def parsed():
     parser.add_argument("--build", default=ROOT / "build")
     parser.add_argument("--seconds", type=int, default=10, help="of each job")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--case", default="", help="only cases with this in their name")
+    parser.add_argument("--case", default="", help="only the case of this name, or those with this in their names")
     return parser.parse_args()
 
 
 def main(options, folder):
     print(f"medians of {options.turns} turns; {os.cpu_count()} cores")
     print(f"{'':36}{'step, ms':>10}{'mean':>9}{'planned':>9}{'ratio (least to most)':>24}{'memory, ratio':>16}")
-    found = {case: [] for case in CASES if options.case in case}
+    found = {case: [] for case in CASES if options.case == case or (options.case in case and options.case not in CASES)}
     with Cluster(folder / "cluster", nodes=1, slots=2) as cluster:
         for turn in range(options.turns):
             for number, case in enumerate(found):
