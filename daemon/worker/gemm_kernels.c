@@ -1,14 +1,9 @@
 #include "daemon/worker/gemm_kernels.h"
 
 #include <cblas.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/log.h"
-
-#define CORETYPE "OPENBLAS_CORETYPE"
 
 static bool one_of(const char *name, const char *const *names)
 {
@@ -36,10 +31,10 @@ const char *gemm_kernels_better(const struct gemm_kernels *kernels)
 	return NULL;
 }
 
-static struct gemm_kernels kernels_here(void)
+const char *gemm_kernels_missed(const char *asked)
 {
-	return (struct gemm_kernels){
-		.asked = getenv(CORETYPE),
+	struct gemm_kernels kernels = {
+		.asked = asked,
 		.core = openblas_get_corename(),
 		.config = openblas_get_config(),
 #ifdef __x86_64__
@@ -49,32 +44,18 @@ static struct gemm_kernels kernels_here(void)
 		    __builtin_cpu_supports("avx512vl") != 0,
 #endif
 	};
+	return gemm_kernels_better(&kernels);
 }
 
-void gemm_kernels_prefer(char **argv)
+void gemm_kernels_log(const char *asked)
 {
-	struct gemm_kernels kernels = kernels_here();
-	const char *better = gemm_kernels_better(&kernels);
-	char program[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-
-	if (better == NULL || length <= 0 || setenv(CORETYPE, better, 1) != 0)
-		return;
-	program[length] = '\0';
-	(void)execv(program, argv);
-	(void)unsetenv(CORETYPE);
-}
-
-void gemm_kernels_log(void)
-{
-	struct gemm_kernels kernels = kernels_here();
-	const char *better = gemm_kernels_better(&kernels);
+	const char *core = openblas_get_corename(), *better = gemm_kernels_missed(asked);
 
 	if (better != NULL)
 		log_warn("gemm",
 		    "OpenBLAS uses its %s kernels; this processor can run the faster %s ones: "
-		    "start traind with " CORETYPE "=%s",
-		    kernels.core, better, better);
+		    "start traind with OPENBLAS_CORETYPE=%s",
+		    core, better, better);
 	else
-		log_info("gemm", "OpenBLAS uses its %s kernels", kernels.core);
+		log_info("gemm", "OpenBLAS uses its %s kernels", core);
 }

@@ -15,10 +15,9 @@ struct gemm_kernels {
 /* The name of kernels that are faster by a factor, or NULL: there are none, OpenBLAS has been told which to take, or it was built for
  * one processor and cannot be told. Pure. */
 const char *gemm_kernels_better(const struct gemm_kernels *kernels);
-/* Begins this program again, with `argv`, where it is to take better kernels: OpenBLAS chooses before main, by its environment. Returns where there are none or it cannot be. Nothing may
- * be open or begun yet. */
-void gemm_kernels_prefer(char **argv);
+/* The same of OpenBLAS as this process has it, on this processor. */
+const char *gemm_kernels_missed(const char *asked);
 /* One line of log about them: a warning if there are better ones. */
-void gemm_kernels_log(void);
+void gemm_kernels_log(const char *asked);
 
 #endif
