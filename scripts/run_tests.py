@@ -132,6 +132,15 @@ class Run:
         self.results.mkdir(parents=True)
         self.sanitized = any("-" + name in self.build.name for name in ("address", "undefined", "thread"))
         self.limit_s = options.limit_s * (4 if self.sanitized else 1)
+        self.kernels = self.workers_kernels()
+
+    def workers_kernels(self):
+        """What OpenBLAS does in workers: on a processor that it does not know it takes others by itself, with other bits (docs/trainer.md, "Threads")."""
+        worker = self.build / "bin" / "trainworker"
+        if "OPENBLAS_CORETYPE" in os.environ or not worker.exists():
+            return {}
+        name = subprocess.run([worker, "--kernels"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout.strip()
+        return {"OPENBLAS_CORETYPE": name} if name else {}
 
     def environment(self, name, extra=None):
         """The caller's, with our mark, and with sanitizers' words sent to files that are read afterwards."""
@@ -196,7 +205,7 @@ class Run:
         name = program.name
         report = self.results / f"{name}.%g.xml"
         return self.program(name, [str(program)], lambda code, log: read_reports(self.results, f"{name}.*.xml", log),
-                            extra={"CMOCKA_MESSAGE_OUTPUT": "XML", "CMOCKA_XML_FILE": str(report)})
+                            extra={"CMOCKA_MESSAGE_OUTPUT": "XML", "CMOCKA_XML_FILE": str(report), **self.kernels})
 
     def fuzz(self, program):
         corpus = ROOT / "tests" / "fuzz" / "corpus" / program.name.removeprefix("fuzz_")

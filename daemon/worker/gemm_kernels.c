@@ -1,7 +1,10 @@
 #include "daemon/worker/gemm_kernels.h"
 
 #include <cblas.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
 
@@ -31,7 +34,7 @@ const char *gemm_kernels_better(const struct gemm_kernels *kernels)
 	return NULL;
 }
 
-const char *gemm_kernels_missed(const char *asked)
+static const char *missed(const char *asked)
 {
 	struct gemm_kernels kernels = {
 		.asked = asked,
@@ -47,14 +50,27 @@ const char *gemm_kernels_missed(const char *asked)
 	return gemm_kernels_better(&kernels);
 }
 
+void gemm_kernels_prefer(const char *asked, char **argv)
+{
+	const char *better = missed(asked);
+	char program[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+	if (better == NULL || length <= 0 || setenv(GEMM_KERNELS_VARIABLE, better, 1) != 0)
+		return;
+	program[length] = '\0';
+	(void)execv(program, argv);
+	(void)unsetenv(GEMM_KERNELS_VARIABLE);
+}
+
 void gemm_kernels_log(const char *asked)
 {
-	const char *core = openblas_get_corename(), *better = gemm_kernels_missed(asked);
+	const char *core = openblas_get_corename(), *better = missed(asked);
 
 	if (better != NULL)
 		log_warn("gemm",
 		    "OpenBLAS uses its %s kernels; this processor can run the faster %s ones: "
-		    "start traind with OPENBLAS_CORETYPE=%s",
+		    "start traind with " GEMM_KERNELS_VARIABLE "=%s",
 		    core, better, better);
 	else
 		log_info("gemm", "OpenBLAS uses its %s kernels", core);

@@ -1,5 +1,5 @@
 /* trainworker: the native trainer. Started by traind, which hands it a channel to the engine and its job. */
-#include <limits.h>
+#include <cblas.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,6 @@
 #include "daemon/worker/gemm_kernels.h"
 #include "daemon/worker/measure.h"
 #include "daemon/worker/trainer.h"
-
-#define CORETYPE "OPENBLAS_CORETYPE"
 
 static int fail(const struct tr_error *error)
 {
@@ -73,7 +71,7 @@ static int train(tr_group *group)
 	    (unsigned long long)assignment.job, assignment.rank, assignment.world_size,
 	    (unsigned long long)assignment.peer, assignment.threads);
 	gemm_setup();
-	gemm_kernels_log(getenv(CORETYPE));
+	gemm_kernels_log(getenv(GEMM_KERNELS_VARIABLE));
 	struct trainer *trainer;
 	int result = 0;
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
@@ -104,25 +102,14 @@ static int measure(char **words)
 	return measure_program(words);
 }
 
-/* OpenBLAS chooses its kernels before main, by its environment; where it missed better ones this program begins again with them. Nothing is open yet. */
-static void prefer_kernels(char **argv)
-{
-	const char *better = gemm_kernels_missed(getenv(CORETYPE));
-	char program[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-
-	if (better == NULL || length <= 0 || setenv(CORETYPE, better, 1) != 0)
-		return;
-	program[length] = '\0';
-	(void)execv(program, argv);
-	(void)unsetenv(CORETYPE);
-}
-
 int main(int argc, char **argv)
 {
 	bool measures = argc >= 5 && argc <= 7 && strcmp(argv[1], "--measure") == 0;
-	if (argc == 1 || measures)
-		prefer_kernels(argv);
+	bool tells = argc == 2 && strcmp(argv[1], "--kernels") == 0;
+	if (argc == 1 || measures || tells)
+		gemm_kernels_prefer(getenv(GEMM_KERNELS_VARIABLE), argv);
+	if (tells)
+		return puts(openblas_get_corename()) < 0;
 	if (measures)
 		return measure(argv + 2);
 	if (argc > 1) {

@@ -43,3 +43,8 @@ def test_a_worker_takes_better_kernels_by_itself(tmp_path):
 
 def test_kernels_that_somebody_chose_stay(tmp_path):
     assert asked(tmp_path, OPENBLAS_CORETYPE="Nehalem") == ["asked for Nehalem"]
+
+
+def test_they_are_told():
+    done = subprocess.run([BIN / "trainworker", "--kernels"], env={**os.environ, "OPENBLAS_CORETYPE": "Haswell"}, capture_output=True, text=True, check=True)
+    assert done.stdout == "Haswell\n"

@@ -125,7 +125,9 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->settings.lr = 1;
 	t->mesh_waits = play->what.apart;
 	/* Streams have merges at their last step, and last rounds behind them. */
-	t->steps = play->what.stream != PLAY_STREAM_NONE ? play->what.steps : UINT64_MAX;
+	t->steps = play->what.stream != PLAY_STREAM_NONE
+	    ? play->what.steps
+	    : UINT64_C(1) << 53; /* the most that there may be */
 	t->batch = play->reference.batch;
 	t->micro = 1;
 	t->threads = 1;
