@@ -192,10 +192,9 @@ static void op_own_gather(const struct op *op, uint32_t segment, uint8_t *out)
 
 void op_save_input(struct op *op, uint32_t segment)
 {
-	const uint8_t *row = op_result_row(op, segment);
-
 	if (!op->saved || op->segment[segment].saved)
 		return;
+	const uint8_t *row = op_result_row(op, segment);
 	uint8_t *to = op->saved + cut_first(&op->cut, segment) * op->element_bytes;
 	if (row)
 		memcpy(to, row, op_bytes(op, segment));

@@ -24,7 +24,7 @@ static uint64_t ahead(const struct tr_sync *s)
 	return (uint64_t)(said + s->lost + s->samples);
 }
 
-uint64_t sync_leasing_left(const struct tr_sync *s)
+static uint64_t leasing_left(const struct tr_sync *s)
 {
 	uint64_t have = lease_have(sync_leasing_account(s), tr_peer_id(s->group));
 
@@ -42,7 +42,7 @@ uint64_t sync_leasing_samples(const struct tr_sync *s)
 {
 	if (!s->leases || s->finished || !sync_contributes(s))
 		return 0;
-	uint64_t batch = s->options.batch, n = s->round.contributors, left = sync_leasing_left(s);
+	uint64_t batch = s->options.batch, n = s->round.contributors, left = leasing_left(s);
 	if (s->dealt > 0) {
 		struct sync_share part = shares_among(s->part, s->dealt, n);
 		uint64_t dealt = shares_of_step(&part, s->progress.step + s->alone);
@@ -61,7 +61,7 @@ uint64_t sync_leasing_samples(const struct tr_sync *s)
 
 bool sync_leasing_is_dry(const struct tr_sync *s)
 {
-	return s->leases && sync_leasing_left(s) == 0;
+	return s->leases && leasing_left(s) == 0;
 }
 
 /* ---- how much ---- */

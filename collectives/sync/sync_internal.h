@@ -199,7 +199,6 @@ const struct lease_account *sync_leasing_account(const struct tr_sync *sync);
 uint64_t sync_leasing_samples(const struct tr_sync *sync); /* for the next inner step */
 bool sync_leasing_is_dry(
     const struct tr_sync *sync); /* no step can be taken before the next merge */
-uint64_t sync_leasing_left(const struct tr_sync *sync);
 /* At each begin of a round. */
 tr_status sync_leasing_submit(struct tr_sync *sync, unsigned flags, struct tr_error *error);
 /* With what a member gives to a merge. */

@@ -21,7 +21,12 @@ struct process_table {
 	size_t count, capacity;
 };
 
-/* Parent, group, session and state out of /proc/PID/stat; the command's name in it may hold any byte but ends with the last ')'. */
+static bool is_passing(int cause)
+{
+	return cause == EMFILE || cause == ENFILE || cause == ENOMEM;
+}
+
+/* Parent, group, session and state out of /proc/PID/stat; the command's name in it may hold any byte but ends with the last ')'. False: it is gone, or nobody can look now, as errno says. */
 static bool read_stat(const char *pid, struct process_row *row, char *state)
 {
 	char path[300], text[512];
@@ -31,6 +36,7 @@ static bool read_stat(const char *pid, struct process_row *row, char *state)
 		return false;
 	ssize_t got = read(fd, text, sizeof(text) - 1);
 	(void)close(fd);
+	errno = 0;
 	if (got <= 0)
 		return false;
 	text[got] = '\0';
@@ -59,13 +65,17 @@ static bool read_table(struct process_table *table)
 	DIR *folder = opendir("/proc");
 	bool whole = true;
 	if (folder == NULL)
-		return errno != EMFILE && errno != ENFILE && errno != ENOMEM;
+		return !is_passing(errno);
 	const struct dirent *entry;
 	while (whole && (entry = readdir(folder)) != NULL) {
 		char *end, state;
 		struct process_row row = { .pid = (pid_t)strtol(entry->d_name, &end, 10) };
-		if (row.pid <= 0 || *end != '\0' || !read_stat(entry->d_name, &row, &state))
+		if (row.pid <= 0 || *end != '\0')
 			continue;
+		if (!read_stat(entry->d_name, &row, &state)) {
+			whole = !is_passing(errno);
+			continue;
+		}
 		row.dead = state == 'Z' || state == 'X';
 		whole = add_row(table, &row);
 	}

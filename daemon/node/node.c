@@ -363,13 +363,18 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 	return st == TR_OK ? rundir_announce(options->folder, node->facts.address, error) : st;
 }
 
+static bool is_name(const char *text)
+{
+	size_t length = strlen(text), at = 0;
+	while (at < length && !iscntrl((unsigned char)text[at]))
+		at++;
+	return length > 0 && length < TR_NAME_MAX && at == length;
+}
+
 tr_status node_create(uv_loop_t *loop, const struct node_options *options, struct node **node,
     struct tr_error *error)
 {
-	size_t length = strlen(options->name);
-	for (const char *at = options->name; length < TR_NAME_MAX && *at != '\0'; at++)
-		length = iscntrl((unsigned char)*at) ? TR_NAME_MAX : length;
-	if (length == 0 || length >= TR_NAME_MAX)
+	if (!is_name(options->name))
 		return tr_error_set(error, TR_EINVAL,
 		    "--name: allowed: 1 to %d bytes, none of them a control character",
 		    TR_NAME_MAX - 1);

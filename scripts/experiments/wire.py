@@ -42,12 +42,16 @@ def counted(lab):
     return sum(int(value[0]) + int(value[8]) for value in values)
 
 
+def name_of(sync, steps, batch):
+    return "-".join(map(str, (sync["mode"], *([sync["codec"]] if "codec" in sync else []), steps, batch)))
+
+
 class Jobs(Sites):
     """A memberd and a node at site a, a node at b."""
 
     def begin(self, sync, steps, batch, resume=None):
         """The job's number."""
-        name = "-".join(map(str, (sync["mode"], *([sync["codec"]] if "codec" in sync else []), steps, batch)))
+        name = name_of(sync, steps, batch)
         train = {**plan.TRAIN, "steps": steps, "batch_tokens": batch, "warmup": 1, "seed": 1}
         return self.launch({"name": name, "model": plan.MODEL, "data": {"text": [TEXT]}, "train": train,
                             "mesh": {"nodes": 2, "min_nodes": 2, "threads": 1}, "sync": sync,
@@ -56,7 +60,7 @@ class Jobs(Sites):
     def trained(self, sync):
         """The folder of its checkpoints."""
         self.await_end(self.begin(sync, LATE, QUICK))
-        return self.folder / f"{sync['mode']}-{sync['codec']}-{LATE}-{QUICK}"
+        return self.folder / name_of(sync, LATE, QUICK)
 
     def job_of(self, sync, steps, batch, resume=None):
         """Of one job from its start to its end: bytes, seconds. `resume`: behind the LATE steps of that one."""

@@ -30,7 +30,7 @@ def extra(folder):
            "| | a step takes | bytes a step | of the whole run | data parallel sends |\n|---|---|---|---|---|\n"
            f"| data parallel, f32 | {every['step_s']:.2f} s | {every['step']:,.0f} | {(every['once'] + every['step'] * wire['steps']) / 1e9:.2f} GB | |\n"]
     for few in wire["few_bytes"]:
-        late = f", behind {few['after']:,} steps" if few.get("after") else ""
+        late = f", behind {few['after']:,} steps" if few["after"] else ""
         out.append(f"| H = 64, {few['codec']}{late} | {few['step_s']:.2f} s | {few['step']:,.0f} | {(few['once'] + few['step'] * wire['steps']) / 1e6:.1f} MB "
                    f"| {few['ratio']:.0f} times as much |\n")
     return "".join(out) + "\n"
