@@ -100,13 +100,18 @@
 #define TR_RELAY_KEEPALIVE_S   10   /* of a connection that waits, and of one that is relayed */
 #define TR_RELAYED_PAIRS_MAX   1024 /* of one group, each of one direction */
 #define TR_RELAY_TRIES_MAX     3    /* relays for one pair, before it is given up */
-#define TR_PROBE_ROUND_TRIPS   32   /* of which the smallest counts, in TR_PROBE_RATE_US at most */
-#define TR_PROBE_RATE_US       1000000 /* of bytes, in each direction; over long ways more */
-#define TR_PROBE_RATE_TRIPS    20      /* so many round trips, since windows open by these */
-#define TR_PROBE_RATE_US_MAX   3000000
-#define TR_PROBE_BYTES         (32u << 20)  /* in each direction */
-#define TR_PROBE_UNSENT_BYTES  (128u << 10) /* else a slow way has seconds of it in our own socket */
-#define TR_PROBE_MS            20000        /* all of it; whoever is slower than that is named */
+#define TR_PROBE_ROUND_TRIPS \
+	32 /* of which the smallest counts, in TR_PROBE_TRIPS_US at most, but four in any case */
+#define TR_PROBE_TRIPS_US    200000
+#define TR_PROBE_RATE_US     1000000 /* of bytes, in each direction; over long ways more */
+#define TR_PROBE_RATE_TRIPS  20      /* so many round trips, since windows open by these */
+#define TR_PROBE_RATE_US_MAX 3000000
+#define TR_PROBE_SETTLE_US \
+	200000 /* it may end sooner, when the rate has settled, but not before that */
+#define TR_PROBE_SETTLE_TRIPS 12           /* nor before so many round trips */
+#define TR_PROBE_BYTES        (32u << 20)  /* in each direction */
+#define TR_PROBE_UNSENT_BYTES (128u << 10) /* else a slow way has seconds of it in our own socket */
+#define TR_PROBE_MS           20000        /* all of it; whoever is slower than that is named */
 #define TR_PROBE_ANSWER_MS \
 	(2 * TR_PROBE_MS) /* for a node to say what it measured: it may have to resolve a name first */
 #define TR_PROBES_SERVED_MAX 4   /* that others make with us at a time */

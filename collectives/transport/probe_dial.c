@@ -98,7 +98,7 @@ static tr_status measure_trips(const struct probe_io *io, double *round_trip_s)
 	tr_status st = TR_OK;
 	for (unsigned i = 0; st == TR_OK && i < TR_PROBE_ROUND_TRIPS; i++) {
 		uint64_t said_us = probe_now_us();
-		if (i > 2 && said_us - from_us > TR_PROBE_RATE_US)
+		if (i > 3 && said_us - from_us > TR_PROBE_TRIPS_US)
 			break;
 		st = probe_say(io, PROBE_ECHO, i, 0);
 		if (st == TR_OK)

@@ -5,8 +5,11 @@
 #include <time.h>
 
 #include "collectives/transport/probe_rate.h"
+#include "collectives/transport/tcp_path.h"
+#include "common/limits.h"
 
-#define LOOK_MS 100 /* at whether we are to stop */
+#define LOOK_MS     100 /* at whether we are to stop */
+#define PROGRESS_MS 5   /* between looks at what the other end has */
 
 uint64_t probe_now_us(void)
 {
@@ -117,23 +120,67 @@ tr_status probe_expect(const struct probe_io *io, enum probe_kind kind,
 	return st;
 }
 
+/* What the other end could read of what was given, as its kernel has acknowledged it: what waits there behind a lost packet comes to it in a heap, and to us. */
+struct progress {
+	struct probe_rate got;
+	uint64_t begun_with, next_us;
+	bool settled;
+};
+
+static bool has_settled(const struct probe_io *io, struct progress *progress)
+{
+	struct tcp_path path;
+	uint64_t now_us = probe_now_us();
+	if (progress->settled || now_us < progress->next_us || !tcp_path_get(io->stream.fd, &path))
+		return progress->settled;
+	progress->next_us = now_us + 1000u * PROGRESS_MS;
+	if (progress->begun_with == 0)
+		progress->begun_with = path.acked_bytes;
+	if (path.acked_bytes == progress->begun_with)
+		return false;
+	probe_rate_look(&progress->got, now_us, path.acked_bytes);
+	uint64_t trips_us = (uint64_t)TR_PROBE_SETTLE_TRIPS * path.rtt_us;
+	/* (While it mends a loss the end of what is under way may be late, which would count.) */
+	progress->settled = !path.mends_loss &&
+	    probe_rate_settled(&progress->got,
+	        trips_us > TR_PROBE_SETTLE_US ? trips_us : TR_PROBE_SETTLE_US);
+	return progress->settled;
+}
+
+/* Until there is room for a block, which on a slow way comes for many at once: the looks go on meanwhile. */
+static tr_status await_room(const struct probe_io *io, struct progress *progress)
+{
+	struct pollfd room = { .fd = io->stream.fd, .events = POLLOUT };
+	tr_status st = overdue(io);
+	while (st == TR_OK && !has_settled(io, progress) && poll(&room, 1, PROGRESS_MS) == 0)
+		st = overdue(io);
+	return st;
+}
+
 tr_status probe_give(const struct probe_io *io, uint64_t most_us, uint64_t most_bytes)
 {
-	uint8_t *block = calloc(1, PROBE_BLOCK_BYTES);
+	struct {
+		struct progress progress;
+		uint8_t block[PROBE_BLOCK_BYTES];
+	} *room = calloc(1, sizeof(*room));
 	uint64_t from_us = probe_now_us(), sent = 0;
 	bool last = false;
 	tr_status st = TR_OK;
-	if (block == NULL)
+	if (room == NULL)
 		return tr_error_set(io->error, TR_ENOMEM, "no memory to measure with");
 	while (st == TR_OK && !last) {
+		st = await_room(io, &room->progress);
+		if (st != TR_OK)
+			break;
 		sent += PROBE_BLOCK_BYTES;
-		last = sent >= most_bytes || probe_now_us() - from_us >= most_us;
+		last = sent >= most_bytes || probe_now_us() - from_us >= most_us ||
+		    room->progress.settled;
 		probe_message_put(&(struct probe_message){ last ? PROBE_LAST : PROBE_BLOCK,
 		                      { 0, 0 } },
-		    block);
-		st = probe_write(io, block, PROBE_BLOCK_BYTES);
+		    room->block);
+		st = probe_write(io, room->block, PROBE_BLOCK_BYTES);
 	}
-	free(block);
+	free(room);
 	return st;
 }
 

@@ -25,15 +25,42 @@ void probe_rate_look(struct probe_rate *rate, uint64_t now_us, uint64_t total)
 	rate->look[last].bytes = total;
 }
 
+/* The newest look at that part of the time, or before. */
+static unsigned look_at(const struct probe_rate *rate, unsigned part, unsigned of)
+{
+	unsigned last = rate->looks - 1, at = 0;
+	uint64_t us = rate->look[0].us + (rate->look[last].us - rate->look[0].us) * part / of;
+	while (at < last && rate->look[at + 1].us <= us)
+		at++;
+	return at;
+}
+
+static double rate_between(const struct probe_rate *rate, unsigned from, unsigned to)
+{
+	uint64_t us = rate->look[to].us - rate->look[from].us;
+	uint64_t bytes = rate->look[to].bytes - rate->look[from].bytes;
+	return us > 0 ? 1e6 * (double)bytes / (double)us : 0;
+}
+
 double probe_rate_of(const struct probe_rate *rate)
 {
 	if (rate->looks < 2)
 		return 0;
-	unsigned last = rate->looks - 1, from = 0;
-	uint64_t middle = rate->look[0].us + (rate->look[last].us - rate->look[0].us) / 2;
-	while (from + 1 < last && rate->look[from + 1].us <= middle)
-		from++;
-	uint64_t us = rate->look[last].us - rate->look[from].us;
-	uint64_t bytes = rate->look[last].bytes - rate->look[from].bytes;
-	return us > 0 ? 1e6 * (double)bytes / (double)us : 0;
+	unsigned last = rate->looks - 1, middle = look_at(rate, 1, 2);
+	return rate_between(rate, middle < last ? middle : last - 1, last);
+}
+
+bool probe_rate_settled(const struct probe_rate *rate, uint64_t least_us)
+{
+	double least = 0, most = 0;
+	if (rate->looks < PROBE_RATE_LOOKS_LEAST ||
+	    rate->look[rate->looks - 1].us - rate->look[0].us < least_us)
+		return false;
+	for (unsigned quarter = 1; quarter < 4; quarter++) {
+		double found = rate_between(rate, look_at(rate, quarter, 4),
+		    look_at(rate, quarter + 1, 4));
+		least = quarter == 1 || found < least ? found : least;
+		most = found > most ? found : most;
+	}
+	return most > 0 && most <= (1 + PROBE_RATE_SETTLED) * least;
 }

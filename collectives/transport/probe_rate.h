@@ -10,9 +10,12 @@
 #ifndef TR_COLLECTIVES_TRANSPORT_PROBE_RATE_H
 #define TR_COLLECTIVES_TRANSPORT_PROBE_RATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#define PROBE_RATE_LOOKS 256
+#define PROBE_RATE_LOOKS       256
+#define PROBE_RATE_SETTLED     0.04
+#define PROBE_RATE_LOOKS_LEAST 16 /* fewer do not tell quarters apart */
 
 struct probe_rate {
 	struct {
@@ -25,5 +28,7 @@ struct probe_rate {
 /* `total` never shrinks, nor does the time. */
 void probe_rate_look(struct probe_rate *rate, uint64_t now_us, uint64_t total);
 double probe_rate_of(const struct probe_rate *rate); /* 0: no two looks at different times */
+/* It has lasted for so long, and its last three quarters were equally fast to within PROBE_RATE_SETTLED: what comes will tell nothing new. */
+bool probe_rate_settled(const struct probe_rate *rate, uint64_t least_us);
 
 #endif

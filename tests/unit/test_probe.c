@@ -35,7 +35,8 @@ static double brought(const struct way *way, double us)
 	return way->bucket + way->rate * full * 1e-6;
 }
 
-static double estimate(const struct way *way)
+/* `least_us` > 0: until it has settled, if it does, which takes *took_us. */
+static double estimate_until(const struct way *way, uint64_t least_us, uint64_t *took_us)
 {
 	static struct probe_rate rate;
 	uint64_t draws = 0, said_us = 0;
@@ -46,8 +47,17 @@ static double estimate(const struct way *way)
 		    : rng_below(rng_key(way->seed, 0, 0), 0, draws++, way->late_us);
 		said_us = us + late > said_us ? us + late : said_us;
 		probe_rate_look(&rate, 1000000 + said_us, (uint64_t)brought(way, (double)us));
+		if (least_us > 0 && probe_rate_settled(&rate, least_us))
+			break;
 	}
+	*took_us = said_us;
 	return probe_rate_of(&rate);
+}
+
+static double estimate(const struct way *way)
+{
+	uint64_t took_us;
+	return estimate_until(way, 0, &took_us);
 }
 
 static void within(double found, double wanted, double part)
@@ -73,6 +83,32 @@ static void rates_of_ways(void **state)
 	}
 	/* few looks, as of a slow way whose packets are rare */
 	within(estimate(&(struct way){ 1e4, 0, 1, 1000000, 200000, 0, 0 }), 1e4, 0.01);
+}
+
+/* What is settled is right; what still opens, or is heard of in heaps, takes as long as it takes. */
+static void rates_that_settle(void **state)
+{
+	(void)state;
+	uint64_t took_us;
+	for (double rate = 1e5; rate < 2e10; rate *= 7) {
+		struct way even = { rate, 0, 1, 1000000, 500, 0, 0 };
+		within(estimate_until(&even, 200000, &took_us), rate, 0.001);
+		assert_in_range(took_us, 200000, 201000);
+		within(estimate_until(&even, 600000, &took_us), rate, 0.001);
+		assert_in_range(took_us, 600000, 601000);
+		struct way opens = { rate, 0, 300000, 4000000, 500, 0, 0 };
+		within(estimate_until(&opens, 200000, &took_us), rate, 0.02);
+		assert_in_range(took_us, 600000, 1300000);
+		struct way bucket = { rate, rate / 10, 1, 1000000, 500, 0, 0 };
+		within(estimate_until(&bucket, 200000, &took_us), rate, 0.001);
+		for (uint64_t seed = 1; seed <= 20; seed++) {
+			struct way heaps = { rate, 0, 1, 1000000, 500, 20000, seed };
+			within(estimate_until(&heaps, 200000, &took_us), rate, 0.06);
+		}
+	}
+	struct way rare = { 1e4, 0, 1, 1000000, 200000, 0, 0 };
+	within(estimate_until(&rare, 200000, &took_us), 1e4, 0.01);
+	assert_int_equal(took_us, 1000000); /* too few looks */
 }
 
 static void rates_of_nothing(void **state)
@@ -346,6 +382,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rates_of_ways),
+		cmocka_unit_test(rates_that_settle),
 		cmocka_unit_test(rates_of_nothing),
 		cmocka_unit_test(messages),
 		cmocka_unit_test(a_way_is_measured),
