@@ -33,7 +33,7 @@ static bool is_strict(const struct plan_layout *l, const struct plan_choice *cho
 	uint32_t part = in->batch / in->batch_parts;
 	if (in->batch_parts % dp != 0 || in->width_parts % choice->mesh.size[MESH_TP] != 0)
 		return false;
-	return choice->owners == 0 && choice->sequences <= part &&
+	return choice->sequences <= part &&
 	    (choice->chunks == 1 ||
 	        (part + choice->sequences - 1) / choice->sequences >= choice->mesh.size[MESH_PP]);
 }

@@ -170,6 +170,17 @@ def test_memory_is_saved_where_it_is_lacking(tmp_path, job, here):
     assert any(row["zero_owners"] == 2 for row in trainctl_json(*words, "--pareto", environment=here.environment)["pareto"])
 
 
+def test_a_strict_job_with_owners_of_moments(tmp_path, job, here):
+    """As it is, and as `mesh: auto` takes it: with its owners, and no worse than without replicas."""
+    words = ["plan", job, "--cluster", cluster_file(tmp_path, [f"name: n{i}" for i in range(4)]), "--costs", tmp_path / "costs", "--set", "train.strict=true",
+             "--set", "mesh.zero_owners=2"]
+    own = trainctl_json(*words, "--as-is", "--set", "mesh.nodes=4", environment=here.environment)
+    assert (own["dp"], own["zero_owners"]) == (4, 2)
+    chosen = trainctl_json(*words, environment=here.environment)
+    check(chosen, 16, 6)
+    assert chosen["dp"] > 1 and chosen["zero_owners"] == 2 and chosen["step_s"] <= own["step_s"]
+
+
 def test_what_a_lost_node_costs_is_said(tmp_path, job, here):
     """A stage on one node alone, and each of two replicas whole on a node of its own."""
     nodes = cluster_file(tmp_path, ["name: a", "name: b"])
