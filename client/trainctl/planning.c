@@ -274,6 +274,18 @@ static uint32_t least_nodes(const struct planning *p)
 	return asked < nodes ? asked : nodes;
 }
 
+/* Another plan's keys might make no job of it, and --as-is says what is not its own (docs/limits.md). */
+static tr_status check_copies(const Traind__V1__JobSpec *spec,
+    const struct planning_options *options, struct tr_error *error)
+{
+	if (options->as_is || job_mesh_copies(spec->mesh) == 1)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "mesh.copies: found %u, allowed: 1, since a search for plans knows no copies; "
+	    "--as-is says what a step of this mesh takes",
+	    spec->mesh->copies);
+}
+
 /* A job that is to run now would wait for a node that its plan has not. Before anything is measured. */
 static tr_status check_nodes(const struct planning *p, struct tr_error *error)
 {
@@ -301,6 +313,8 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	const Traind__V1__Optimizer *train = spec->train->optimizer;
 	p->spec = spec;
 	tr_status st = job_model_config(spec->train->model, &p->model, error);
+	if (st == TR_OK)
+		st = check_copies(spec, options, error);
 	if (st == TR_OK)
 		st = read_costs(p, options->costs_file, error);
 	if (st == TR_OK)

@@ -118,6 +118,16 @@ def test_a_job_that_merges_rarely_is_planned_as_ddp_and_that_is_said(tmp_path, j
     assert "sync      diloco: times, bytes and memory are those of ddp;" in told
 
 
+def test_plans_know_no_copies(tmp_path, job, here):
+    """With moments by pieces the one plan that was left had one worker, and keys that no job can have."""
+    words = ["plan", job, "--cluster", cluster_file(tmp_path, [f"name: n{i}" for i in range(4)]), "--costs", tmp_path / "costs", "--set", "mesh.nodes=4",
+             "--set", "sync.mode=diloco", "--set", "mesh.copies=2", "--set", "mesh.zero_owners=1"]
+    done = here(*words)
+    assert done.returncode == 1 and not done.stdout
+    assert "mesh.copies: found 2, allowed: 1, since a search for plans knows no copies; --as-is says" in done.stderr
+    assert "plan      dp 4 x pp 1 x tp 1" in here(*words, "--as-is").stdout
+
+
 def test_example_cluster(tmp_path, job, here):
     words = ["plan", job, "--cluster", EXAMPLE, "--costs", tmp_path / "costs", "--pareto", "--any"]
     plan = trainctl_json(*words, environment=here.environment)
