@@ -87,7 +87,8 @@ static bool slot_free(struct shm_sender *sender)
 tr_status shm_ring_put(struct shm_sender *sender, const struct shm_put *put)
 {
 	assert(put->head_bytes <= SHM_RING_HEAD_MAX && put->body_bytes <= SHM_RING_BODY_MAX);
-	if (!slot_free(sender) && (shm_ring_collect(sender) != TR_OK || !slot_free(sender)))
+	bool behind = sender->produced - sender->collected >= SHM_RING_UNCOLLECTED;
+	if (behind && (shm_ring_collect(sender) != TR_OK || !slot_free(sender)))
 		return TR_EAGAIN;
 	uint64_t offset = put->offset;
 	if (put->body != NULL) {

@@ -30,7 +30,9 @@
 #define SHM_RING_DATA     (2u << 20)        /* bytes of bodies inside the ring */
 #define SHM_RING_BODY_MAX TR_FRAME_DATA_MAX /* of one of them */
 #define SHM_RING_HEAD_MAX 104u
-#define SHM_RING_INSIDE   UINT32_MAX /* instead of a memory's number: the body is in the data area */
+/* Beyond so many that it has not collected, a sender looks with each frame which of them were read: their bodies' owners would keep them for a whole turn of reading. */
+#define SHM_RING_UNCOLLECTED 16u
+#define SHM_RING_INSIDE      UINT32_MAX /* instead of a memory's number: the body is in the data area */
 
 struct shm_ring_slot {
 	uint32_t type, head_bytes;

@@ -118,6 +118,12 @@ def test_all_have_their_memory_in_huge_pages(contender):
     assert row["identical"] is True and row["huge_mib"] >= 16, row
 
 
+@pytest.mark.parametrize("transport, codec", [("tcp", "none"), ("tcp", "int8"), ("shm", "none"), ("shm", "int8")])
+def test_an_op_of_256_mib_adds_32_at_most(transport, codec):
+    row, = rows_of(COLLBENCH, "--world", 2, "--bytes", 256 << 20, "--transport", transport, "--codec", codec, "--iters", 2, "--json")
+    assert row["identical"] is True and row["rss_mib"] <= 32 and row["caller_mib"] == 256, row
+
+
 def test_peers_have_plain_pages_if_they_are_to(monkeypatch):
     monkeypatch.setenv("TR_BENCH_PAGES", "plain")
     if "[always]" in pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():

@@ -115,6 +115,24 @@ static void test_full_ring_takes_nothing(void **state)
 	pair_close(&pair);
 }
 
+/* One turn of reading may send many frames before it looks at what was read of them; their bodies' memory is wanted before. */
+static void test_what_was_read_is_released_while_more_is_put(void **state)
+{
+	static struct pair pair;
+	struct shm_frame frame;
+	unsigned released = 0;
+	struct shm_put put = { .type = 4, .memory = 0, .released = count_release, .arg = &released };
+	(void)state;
+	pair_open(&pair);
+	for (unsigned i = 0; i < 2 * SHM_RING_SLOTS; i++) {
+		assert_int_equal(shm_ring_put(&pair.out, &put), TR_OK);
+		assert_int_equal(shm_ring_next(&pair.in, &frame, NULL), TR_OK);
+		(void)shm_ring_advance(&pair.in);
+		assert_true(i + 1 - released <= SHM_RING_UNCOLLECTED);
+	}
+	pair_close(&pair);
+}
+
 /* What a frame's `released` does: the receiver goes past `advance` frames more, then one is put. */
 struct again {
 	struct pair *pair;
@@ -491,6 +509,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_frames_come_as_they_went),
 		cmocka_unit_test(test_full_ring_takes_nothing),
+		cmocka_unit_test(test_what_was_read_is_released_while_more_is_put),
 		cmocka_unit_test(test_released_may_put_again),
 		cmocka_unit_test(test_released_may_collect_more),
 		cmocka_unit_test(test_bodies_inside_wrap),
