@@ -392,7 +392,7 @@ static void kill_forms(struct kill_case c, unsigned *number, unsigned *cases)
 static void kill_everywhere(enum tr_collective collective)
 {
 	unsigned number = 0, cases = 0;
-	for (unsigned n = 2; n <= PUMP_MEMBERS; n += n == 5 ? 3 : 1)
+	for (unsigned n = 2; n <= PUMP_MEMBERS; n += n == 5 && kill_thinned() ? 3 : 1)
 		for (int policy = 0; policy < 3; policy++)
 			for (int algorithm = TR_RING; algorithm <= TR_ONE_SHOT; algorithm++)
 				for (unsigned victim = 0; victim < n; victim++)
