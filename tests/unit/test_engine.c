@@ -195,7 +195,7 @@ static void a_sleeping_caller_keeps_the_time(void **state)
 }
 
 /* A call that waits too long names whom it waited for, and can be made again. */
-static void deadline_names_the_peer(void **state)
+static void guarantee_3_the_deadline_names_the_peer(void **state)
 {
 	(void)state;
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
@@ -503,7 +503,7 @@ int main(void)
 		cmocka_unit_test(link_breaks_between_live_members),
 		cmocka_unit_test(unreachable_peer_is_reported),
 		cmocka_unit_test(a_sleeping_caller_keeps_the_time),
-		cmocka_unit_test(deadline_names_the_peer),
+		cmocka_unit_test(guarantee_3_the_deadline_names_the_peer),
 		cmocka_unit_test(ops_in_any_order),
 		cmocka_unit_test(bandwidth_is_learned),
 		cmocka_unit_test(misuse),

@@ -200,7 +200,7 @@ static struct scene *scene_make(void)
 	return s;
 }
 
-static void every_algorithm_gives_the_bytes_of_the_reference(void **state)
+static void guarantee_1_every_algorithm_gives_the_bytes_of_the_reference(void **state)
 {
 	(void)state;
 	struct scene *s = scene_make();
@@ -252,7 +252,7 @@ static void check_chain(const struct scene *s)
 }
 
 /* A chain encodes again at each hop, so its bytes are its own; and the same on all members. */
-static void a_ring_gives_everybody_the_same_bytes(void **state)
+static void guarantee_1_a_ring_gives_everybody_the_same_bytes(void **state)
 {
 	(void)state;
 	struct scene *s = scene_make();
@@ -383,8 +383,8 @@ static void a_send_only_reads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_algorithm_gives_the_bytes_of_the_reference),
-		cmocka_unit_test(a_ring_gives_everybody_the_same_bytes),
+		cmocka_unit_test(guarantee_1_every_algorithm_gives_the_bytes_of_the_reference),
+		cmocka_unit_test(guarantee_1_a_ring_gives_everybody_the_same_bytes),
 		cmocka_unit_test(feedback_carries_what_was_lost),
 		cmocka_unit_test(a_send_only_reads),
 	};

@@ -178,7 +178,7 @@ static void bits_of(enum tr_collective collective)
 					    (enum tr_reduce)reduce, (enum tr_codec)codec });
 }
 
-static void bits_do_not_depend_on_ring_algorithm_or_arrival(void **state)
+static void guarantee_5_bits_do_not_depend_on_ring_algorithm_or_arrival(void **state)
 {
 	(void)state;
 	bits_of(TR_ALL_REDUCE);
@@ -193,7 +193,7 @@ static void nor_do_those_of_blocks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bits_do_not_depend_on_ring_algorithm_or_arrival),
+		cmocka_unit_test(guarantee_5_bits_do_not_depend_on_ring_algorithm_or_arrival),
 		cmocka_unit_test(nor_do_those_of_blocks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -226,7 +226,7 @@ static void survives_over_boards(void **state)
 	matrix(TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT, true);
 }
 
-/* An argument, as "direct*", names the tests to run. */
+/* An argument, as "*direct*", names the tests to run. */
 int main(int count, char **arguments)
 {
 	static Traind__Peer__Algorithm algorithms[] = {
@@ -237,12 +237,18 @@ int main(int count, char **arguments)
 		TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT,
 	};
 	const struct CMUnitTest tests[] = {
-		{ "ring survives a kill anywhere", survives, NULL, NULL, &algorithms[0] },
-		{ "star survives a kill anywhere", survives, NULL, NULL, &algorithms[1] },
-		{ "direct survives a kill anywhere", survives, NULL, NULL, &algorithms[2] },
-		{ "hierarchical survives a kill anywhere", survives, NULL, NULL, &algorithms[3] },
-		{ "one-shot survives a kill anywhere", survives, NULL, NULL, &algorithms[4] },
-		{ "boards survive a kill anywhere", survives_over_boards, NULL, NULL, NULL },
+		{ "guarantee 2: ring survives a kill anywhere", survives, NULL, NULL,
+		    &algorithms[0] },
+		{ "guarantee 2: star survives a kill anywhere", survives, NULL, NULL,
+		    &algorithms[1] },
+		{ "guarantee 2: direct survives a kill anywhere", survives, NULL, NULL,
+		    &algorithms[2] },
+		{ "guarantee 2: hierarchical survives a kill anywhere", survives, NULL, NULL,
+		    &algorithms[3] },
+		{ "guarantee 2: one-shot survives a kill anywhere", survives, NULL, NULL,
+		    &algorithms[4] },
+		{ "guarantee 2: boards survive a kill anywhere", survives_over_boards, NULL, NULL,
+		    NULL },
 	};
 	if (count > 1)
 		cmocka_set_test_filter(arguments[1]);

@@ -22,7 +22,7 @@ static void every_late_one(unsigned n, Traind__Peer__Algorithm algorithm, unsign
 	}
 }
 
-static void the_deadline_names_who_has_not_submitted(void **state)
+static void guarantee_3_the_deadline_names_who_has_not_submitted(void **state)
 {
 	(void)state;
 	for (unsigned n = 2; n < 6; n++)
@@ -355,7 +355,7 @@ static void hostile_words_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_deadline_names_who_has_not_submitted),
+		cmocka_unit_test(guarantee_3_the_deadline_names_who_has_not_submitted),
 		cmocka_unit_test(who_has_submitted_and_computes_is_not_named),
 		cmocka_unit_test(a_hub_that_has_not_begun_is_named),
 		cmocka_unit_test(all_that_are_late_are_named_once_the_hub_has_it),

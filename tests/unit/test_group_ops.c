@@ -382,7 +382,7 @@ static void disagree(struct test_op a, struct test_op b, const char *word)
 	pump_destroy(pump);
 }
 
-static void disagreement_names_both_peers_and_the_matter(void **state)
+static void guarantee_4_disagreement_names_both_peers_and_the_matter(void **state)
 {
 	(void)state;
 	const struct test_op a = broadcast_of_two;
@@ -501,7 +501,7 @@ static void what_is_no_op_is_refused(void **state)
 
 /* A constant that somebody put in, what came of infinity - infinity, and one with a payload. With one-shot each member adds all inputs by
  * itself, in one pass or in several as they come. */
-static void all_have_the_bits_of_one_nan(void **state)
+static void guarantee_1_all_have_the_bits_of_one_nan(void **state)
 {
 	(void)state;
 	static const uint64_t nans[] = { 0x7ff8000000000000, 0xfff8000000000000,
@@ -543,14 +543,14 @@ static void all_have_the_bits_of_one_nan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_have_the_bits_of_one_nan),
+		cmocka_unit_test(guarantee_1_all_have_the_bits_of_one_nan),
 		cmocka_unit_test(all_reduce),
 		cmocka_unit_test(reduce_scatter),
 		cmocka_unit_test(all_gather),
 		cmocka_unit_test(broadcast),
 		cmocka_unit_test(send_and_receive),
 		cmocka_unit_test(barrier),
-		cmocka_unit_test(disagreement_names_both_peers_and_the_matter),
+		cmocka_unit_test(guarantee_4_disagreement_names_both_peers_and_the_matter),
 		cmocka_unit_test(a_send_without_a_receive_fails_at_once),
 		cmocka_unit_test(what_is_no_op_is_refused),
 	};

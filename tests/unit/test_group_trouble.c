@@ -23,7 +23,7 @@ static void names_both(const struct pump_member *member, const char *a, const ch
 		fail_msg("'%s' does not name %s and %s", member->reason, a, b);
 }
 
-static void signatures_differ(void **state)
+static void guarantee_4_signatures_differ(void **state)
 {
 	(void)state;
 	for (int algorithm = 1; algorithm <= 5; algorithm++) {
@@ -294,7 +294,7 @@ static void records_outlive_those_who_committed(void **state)
 	pump_destroy(pump);
 }
 
-static void strangers_and_liars(void **state)
+static void guarantee_6_strangers_and_liars(void **state)
 {
 	(void)state;
 	struct pump *pump = begun(3, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
@@ -517,7 +517,7 @@ static void without_a_majority_the_round_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(signatures_differ),
+		cmocka_unit_test(guarantee_4_signatures_differ),
 		cmocka_unit_test(an_op_too_many),
 		cmocka_unit_test(salts_differ),
 		cmocka_unit_test(a_contributor_must_contribute),
@@ -527,7 +527,7 @@ int main(void)
 		cmocka_unit_test(a_lost_donor),
 		cmocka_unit_test(a_joiner_knows_who_contributes),
 		cmocka_unit_test(records_outlive_those_who_committed),
-		cmocka_unit_test(strangers_and_liars),
+		cmocka_unit_test(guarantee_6_strangers_and_liars),
 		cmocka_unit_test(votes_of_the_departed_are_forgotten),
 		cmocka_unit_test(an_old_vote_does_not_replace_a_newer_one),
 		cmocka_unit_test(a_refusal_is_heard_in_a_frozen_view),
