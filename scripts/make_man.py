@@ -30,6 +30,7 @@ PAGES = {
                        ["tr_domain_options", "tr_domain_open", "tr_domain_lead", "tr_domain_close", "tr_domain_rank", "tr_domain_size",
                         "tr_domain_round_begin", "tr_domain_allreduce", "tr_domain_progress", "tr_domain_commit", "tr_domain_op",
                         "tr_domain_inside"]),
+    "tr_status_name": ("statuses and errors of all calls", ["tr_error", "tr_status_name", "tr_status_text"]),
     "tr_report": ("what traind tells and is told", ["tr_report", "tr_plan_now", "tr_assignment", "tr_assignment_get"]),
 }
 DECLARATION = re.compile(r"(?P<comment>(?:^/\*(?:[^*]|\*(?!/))*\*/\n)?)(?P<code>^(?:TR_API [^;]*;|(?:enum|struct) \w+ \{.*?\};))",
