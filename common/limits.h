@@ -139,6 +139,7 @@
 #define TR_RECONNECT_GRACE_MS        5000  /* nodes' time to come back after memberd restarts */
 #define TR_WORKER_FAST_DEATHS_MAX    3
 #define TR_WORKER_TERM_GRACE_MS      3000
+#define TR_HALTED_MS_MAX             86400000    /* of traind's --stopped-timeout-ms */
 #define TR_LOG_LIMIT_BURST           20          /* lines that strangers cause, of one kind */
 #define TR_LOG_LIMIT_RATE            2           /* a second */
 #define TR_LOG_FILE_BYTES_MAX        (16u << 20) /* a rank's log is rotated at this size */

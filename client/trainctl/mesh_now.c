@@ -40,7 +40,7 @@ static struct mesh mesh_for(const Traind__V1__Job *job, uint32_t active)
 		.job = asked_now(job),
 		.strict = job_is_strict(spec->train) };
 	const Traind__V1__Optimizer *order = spec->train->optimizer;
-	if (active == 0 || job_mesh_waits(spec->mesh) || order == NULL ||
+	if (active == 0 || job_mesh_waits(spec) || order == NULL ||
 	    job_model_config(spec->train->model, &config, NULL) != TR_OK || config.context == 0)
 		return rules.job;
 	rules.sequences = order->batch_tokens / config.context;

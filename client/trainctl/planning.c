@@ -249,7 +249,7 @@ static void keep_whole(const Traind__V1__JobSpec *spec, struct planning *p,
 	p->in.dealt = &p->dealt;
 }
 
-/* A plan whose writer of checkpoints has no room is worth less than any other, and more than none. */
+/* A plan whose writer of checkpoints has no room is none: the job would train, and end without its last one. */
 static tr_status search(struct planning *p, const struct plan_search_settings *settings, bool as_is,
     struct tr_error *error)
 {
@@ -258,13 +258,7 @@ static tr_status search(struct planning *p, const struct plan_search_settings *s
 		return plan_search(&p->in, settings, &p->result, error);
 	p->in.writes = checkpoint != NULL && checkpoint->every > 0 ? PLAN_WRITES_MEANWHILE
 	                                                           : PLAN_WRITES_LAST;
-	tr_status st = plan_search(&p->in, settings, &p->result, error);
-	if (st != TR_ELIMIT)
-		return st;
-	p->in.writes = PLAN_WRITES_NOTHING;
-	st = plan_search(&p->in, settings, &p->result, error);
-	p->writer_lacks = st == TR_OK;
-	return st;
+	return plan_search(&p->in, settings, &p->result, error);
 }
 
 /* What is only planned is on as many as there are: its keys say mesh.min_nodes then. */
@@ -477,11 +471,6 @@ void planning_print(const struct planning *p)
 		(void)printf("slots     %u are left out, as a job has at most %d workers\n",
 		    p->around.slots_over, TR_GROUP_PEERS_MAX);
 	(void)printf("links     %s\n", p->around.links_by);
-	if (p->writer_lacks)
-		(void)printf(
-		    "writer    no plan leaves room for who writes a checkpoint: the job would end "
-		    "without its last one (docs/limits.md; `trainctl plan` says how much it "
-		    "takes)\n");
 	for (uint32_t i = 0; i < p->result->loser_count && i < 2; i++)
 		(void)printf("not       %s: %+.1f %%, %s\n",
 		    plan_choice_text(&p->result->losers[i].plan.choice, text),

@@ -27,8 +27,7 @@ struct planning {
 	struct dealing dealt; /* in.dealt, where there is one */
 	bool keeps_whole;     /* nothing but replicas of whole models is planned */
 	struct plan_result *result;
-	bool wrong_file;   /* one of the options: it cannot be read, or used */
-	bool writer_lacks; /* no plan has room for who writes checkpoints: the best without */
+	bool wrong_file; /* one of the options: it cannot be read, or used */
 	unsigned threads;
 	char layers_by[400];
 };

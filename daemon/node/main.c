@@ -75,6 +75,7 @@ static int serve(uv_loop_t *loop)
 		.name = settings.name,
 		.trainworker = settings.trainworker,
 		.slots = (unsigned)settings.slots,
+		.halted_ms = settings.halted_ms,
 		.tls = settings.tls,
 		.insecure = settings.insecure,
 		.set_omp = getenv("OMP_NUM_THREADS") == NULL,

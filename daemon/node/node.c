@@ -270,6 +270,7 @@ static void set_workers(struct node *node, const struct node_options *options)
 	node->workers.cores = node->facts.devices.cores;
 	node->workers.slots = options->slots;
 	node->workers.open_files = options->open_files;
+	node->workers.halted_ms = options->halted_ms;
 	node->workers.set_omp = options->set_omp;
 	node->workers.report = report;
 	node->workers.changed = worker_gone;

@@ -11,7 +11,7 @@
 
 const struct cmdline_row *node_settings_rows(struct node_settings *settings)
 {
-	static struct cmdline_row rows[13];
+	static struct cmdline_row rows[14];
 	const struct cmdline_row table[] = {
 		{ .name = "memberd",
 		    TEXT(memberd),
@@ -52,6 +52,16 @@ const struct cmdline_row *node_settings_rows(struct node_settings *settings)
 		    TEXT(trainworker),
 		    .metavar = "PATH",
 		    .help = "the native trainer (default: beside this program, or in PATH)" },
+		{ .name = "stopped-timeout-ms",
+		    .kind = CMDLINE_COUNT,
+		    .target = &settings->halted_ms,
+		    .least = 0,
+		    .most = TR_HALTED_MS_MAX,
+		    .metavar = "MS",
+		    .fallback = "1000",
+		    .help = "how long a worker may be stopped by a signal while others wait for "
+		            "it; "
+		            "0: for ever" },
 		{ .name = "tls",
 		    TEXT(tls),
 		    .metavar = "DIR",

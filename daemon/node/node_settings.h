@@ -11,7 +11,7 @@
 
 struct node_settings {
 	const char *memberd, *listen, *advertise, *api_socket, *folder, *name, *trainworker, *tls;
-	uint64_t slots;
+	uint64_t slots, halted_ms;
 	bool insecure, json;
 	enum log_level level;
 };

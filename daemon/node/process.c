@@ -123,6 +123,8 @@ static void hear(struct process *process)
 		if (message.kind == SHEPHERD_STARTED && !process->started) {
 			process->started = true;
 			process->callbacks->started(process->arg, message.a);
+		} else if (message.kind == SHEPHERD_HALTED) {
+			process->callbacks->halted(process->arg, message.a);
 		} else if (message.kind == SHEPHERD_EXITED) {
 			process->exited = true;
 			process->end.exit_code = message.a;

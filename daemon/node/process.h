@@ -18,6 +18,8 @@ struct process_end {
 
 struct process_callbacks {
 	void (*started)(void *arg, pid_t pid);
+	/* A signal (SIGSTOP, SIGTTIN, ...) stopped it; 0: it goes on. */
+	void (*halted)(void *arg, int signal);
 	/* Exactly once, when the worker and everything that it started are gone. The process is freed after it returns. */
 	void (*ended)(void *arg, const struct process_end *end);
 };

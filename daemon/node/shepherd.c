@@ -72,12 +72,12 @@ static void begin_end(struct shepherd *s, unsigned grace_ms)
 		signal_tree(s, SIGTERM);
 }
 
-/* Reaps whoever ended. False: no descendant is left. */
+/* Reaps whoever ended, and hears of a worker that a signal stopped. False: no descendant is left. */
 static bool reap(struct shepherd *s)
 {
 	for (;;) {
 		int status;
-		pid_t pid = waitpid(-1, &status, WNOHANG);
+		pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED);
 		if (pid < 0 && errno == EINTR)
 			continue;
 		if (pid < 0)
@@ -86,6 +86,10 @@ static bool reap(struct shepherd *s)
 			return true;
 		if (pid != s->worker)
 			continue;
+		if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+			tell(s, SHEPHERD_HALTED, WIFSTOPPED(status) ? WSTOPSIG(status) : 0, 0);
+			continue;
+		}
 		s->worker = 0;
 		tell(s, SHEPHERD_EXITED, WIFEXITED(status) ? WEXITSTATUS(status) : 0,
 		    WIFSIGNALED(status) ? WTERMSIG(status) : 0);

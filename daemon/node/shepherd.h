@@ -27,6 +27,7 @@ enum shepherd_message_kind {
 	SHEPHERD_STARTED = 1, /* from the shepherd; a: pid */
 	SHEPHERD_EXITED = 2,  /* from the shepherd; a: exit code, b: signal or 0 */
 	SHEPHERD_STOP = 3,    /* to the shepherd; a: grace in ms */
+	SHEPHERD_HALTED = 4, /* from the shepherd: a signal, a, stopped the worker; 0: it goes on */
 };
 
 struct shepherd_message {

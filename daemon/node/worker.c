@@ -23,6 +23,7 @@
  * seen the channel close as soon as it runs. */
 #define DRAIN_WAIT_MS 500
 #define HEARD_WAIT_MS 5000
+#define HALTED_WORDS  "was stopped by SIG%s for %" PRIu64 " ms (--stopped-timeout-ms)"
 
 struct worker {
 	struct workers *workers;
@@ -33,9 +34,12 @@ struct worker {
 	struct process_end end;
 	char last_lines[CAPTURE_TAIL_MAX + 1];
 	char stop_reason[256]; /* why we ended it; "": we did not */
-	uv_timer_t wait; /* first for a process whose channel closed, then for its last words */
-	bool drained;    /* all it wrote is in its log */
-	bool heard;      /* the engine has passed on all that it said: its channel is closed */
+	int halted_by;         /* a signal; 0: it goes on */
+	bool halted_too_long;  /* and so it ends */
+	uv_timer_t
+	    wait; /* for a process that is stopped, then for one whose channel closed, then for its last words */
+	bool drained; /* all it wrote is in its log */
+	bool heard;   /* the engine has passed on all that it said: its channel is closed */
 	Traind__Peer__LastWords *words; /* then */
 	struct worker *next;
 };
@@ -51,6 +55,15 @@ static struct worker *find(const struct workers *workers, uint64_t peer)
 	while (worker != NULL && worker->peer != peer)
 		worker = worker->next;
 	return worker;
+}
+
+static void stop(struct worker *worker, unsigned grace_ms, const char *reason)
+{
+	if (worker->process == NULL)
+		return;
+	if (worker->stop_reason[0] == '\0')
+		(void)snprintf(worker->stop_reason, sizeof(worker->stop_reason), "%s", reason);
+	process_stop(worker->process, grace_ms);
 }
 
 /* ---- its end */
@@ -117,6 +130,28 @@ static void process_started(void *arg, pid_t pid)
 	worker->workers->report(worker->workers->arg, &message);
 }
 
+static void halted_too_long(uv_timer_t *timer)
+{
+	struct worker *worker = timer->data;
+	log_warn("worker", "job %" PRIu64 ": peer %" PRIu64 " is ended: it " HALTED_WORDS,
+	    worker->job, worker->peer, sigabbrev_np(worker->halted_by), worker->workers->halted_ms);
+	worker->halted_too_long = true;
+	stop(worker, 0, "it stood still");
+}
+
+/* Its group waits for it, and its engine's heartbeats go on. Who has left its group may stand still. */
+static void process_halted(void *arg, int signal)
+{
+	struct worker *worker = arg;
+	if (worker->group == 0 || worker->heard || worker->workers->halted_ms == 0)
+		return;
+	worker->halted_by = signal;
+	if (signal != 0)
+		(void)uv_timer_start(&worker->wait, halted_too_long, worker->workers->halted_ms, 0);
+	else
+		(void)uv_timer_stop(&worker->wait);
+}
+
 /* Its end is told last: with the end of its workers a job is done, and its last words must have come by then. */
 static void remove_if_complete(struct worker *worker)
 {
@@ -149,8 +184,11 @@ static void process_ended(void *arg, const struct process_end *end)
 	struct worker *worker = arg;
 	worker->process = NULL;
 	worker->end = *end;
+	if (worker->halted_too_long)
+		(void)snprintf(worker->end.reason, sizeof(worker->end.reason), HALTED_WORDS,
+		    sigabbrev_np(worker->halted_by), worker->workers->halted_ms);
 	log_info("worker", "job %" PRIu64 ": peer %" PRIu64 " ended: %s%s%s", worker->job,
-	    worker->peer, end->reason, worker->stop_reason[0] != '\0' ? ", " : "",
+	    worker->peer, worker->end.reason, worker->stop_reason[0] != '\0' ? ", " : "",
 	    worker->stop_reason);
 	logs_finish(worker->workers->logs, worker->peer);
 	(void)uv_timer_start(&worker->wait, not_drained, DRAIN_WAIT_MS, 0);
@@ -208,7 +246,8 @@ static bool trains_alone(const Traind__V1__JobSpec *spec)
 static tr_status spawn(struct worker *worker, const Traind__Peer__StartWorker *start,
     const struct ends *ends, struct tr_error *error)
 {
-	static const struct process_callbacks callbacks = { process_started, process_ended };
+	static const struct process_callbacks callbacks = { process_started, process_halted,
+		process_ended };
 	struct workers *workers = worker->workers;
 	const Traind__V1__CommandSpec *command = start->spec->command;
 	const char *native[] = { workers->trainworker, NULL };
@@ -337,15 +376,6 @@ void workers_start(struct workers *workers, const Traind__Peer__StartWorker *sta
 }
 
 /* ---- stops */
-
-static void stop(struct worker *worker, unsigned grace_ms, const char *reason)
-{
-	if (worker->process == NULL)
-		return;
-	if (worker->stop_reason[0] == '\0')
-		(void)snprintf(worker->stop_reason, sizeof(worker->stop_reason), "%s", reason);
-	process_stop(worker->process, grace_ms);
-}
 
 void workers_stop(struct workers *workers, uint64_t job, uint64_t peer, unsigned grace_ms,
     const char *reason)

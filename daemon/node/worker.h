@@ -26,7 +26,8 @@ struct workers {
 	const char *cgroup;      /* folder for cgroups; "": none */
 	unsigned cores, slots;
 	uint64_t open_files;
-	uint64_t node; /* id; 0: none yet */
+	uint64_t halted_ms; /* how long a member may be stopped by a signal; 0: for ever */
+	uint64_t node;      /* id; 0: none yet */
 	bool set_omp;
 	void (*report)(void *arg, const Traind__Peer__ToMember *message);
 	void (*changed)(void *arg); /* a worker is gone */

@@ -84,9 +84,12 @@ bool job_mesh_balances(const Traind__V1__JobSpec *spec)
 	    (has_ranks(m) || is_planned_anew(spec));
 }
 
-bool job_mesh_waits(const Traind__V1__Mesh *m)
+bool job_mesh_waits(const Traind__V1__JobSpec *spec)
 {
-	return m != NULL && m->too_few != NULL && strcmp(m->too_few, "wait") == 0;
+	const Traind__V1__Mesh *m = spec->mesh;
+
+	return (m != NULL && m->too_few != NULL && strcmp(m->too_few, "wait") == 0) ||
+	    (spec->train != NULL && job_sync_is_rare(spec->train->sync));
 }
 
 static tr_status check_split(const struct model_config *model, const struct mesh *mesh,

@@ -1,6 +1,7 @@
 #include "daemon/plan/job_mesh_sync.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_strict.h"
@@ -14,7 +15,9 @@ static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_
 	const Traind__V1__Mesh *m = spec->mesh;
 
 	(void)snprintf(text, bytes, "mesh.zero_owners is %u", m->zero_owners);
-	return job_is_strict(spec->train)                   ? "train.strict is true"
+	return job_is_strict(spec->train) ? "train.strict is true"
+	    : m->too_few != NULL && strcmp(m->too_few, "smaller") == 0
+	    ? "mesh.too_few is smaller, and no smaller mesh is made of replicas that train apart"
 	    : m->zero_owners > 0 && job_mesh_copies(m) == 1 ? text
 	    : m->n_shares > 0                               ? "mesh.shares is given"
 	    : job_mesh_balances(spec)                       ? "mesh.balance is on"

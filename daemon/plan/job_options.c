@@ -149,10 +149,11 @@ static const struct job_option rows[] = {
 	    "copies of the model make up one replica, as on the machines of a site. They sum "
 	    "their gradients at every step, and each merges its part with the other replicas; "
 	    "a divisor of workers / (`tp` x `pp`)." },
-	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "smaller|wait", "smaller", NULL,
+	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "auto|smaller|wait", "auto", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "
-	    "`wait` waits for them." },
+	    "`wait` waits for them. `auto`: smaller, but where replicas train apart (any "
+	    "`sync.mode` but `ddp`) wait, since their mesh is not made anew." },
 
 	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,
 	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "

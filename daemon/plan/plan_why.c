@@ -154,6 +154,8 @@ static uint32_t count_lacking(struct plan_layout *l, const struct plan *plan, ui
 	*most = 0;
 	for (uint32_t i = 0; i < mesh_workers(mesh); i++) {
 		uint64_t needs = plan_rank_bytes(l, plan, i / a_rank, NULL);
+		if (i == 0 && l->in->writes != PLAN_WRITES_NOTHING)
+			needs += plan_writer_bytes(l, plan, l->in->writes == PLAN_WRITES_MEANWHILE);
 		if (needs <= l->in->cluster->workers[plan->worker_of[i]].memory_bytes)
 			continue;
 		lacking++;
@@ -199,9 +201,10 @@ tr_status plan_why_none_fits(struct plan_layout *layout,
 		    bytes_text((double)largest, has));
 	say_more_memory(layout, closest, wanted, more);
 	return tr_error_set(error, TR_ELIMIT,
-	    "no plan %sfits into memory: the one that needs least (%s) takes %s at a worker of "
+	    "no plan %sfits into memory: the one that needs least (%s) takes %s%s at a worker of "
 	    "node %s, which has %s; it would fit %s%s",
 	    where, plan_choice_text(&closest->choice, choice), bytes_text(wanted, needs),
+	    closest->writer_fullest ? ", to write a checkpoint," : "",
 	    in->cluster
 	        ->nodes[in->cluster
 	                    ->workers[closest->worker_of[closest->fullest *

@@ -307,9 +307,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	t->mesh_spec = spec->mesh;
 	t->recompute = spec->mesh != NULL && spec->mesh->recompute;
 	t->strict = job_is_strict(spec->train);
-	/* Another mesh in mid-job is not made of replicas that train apart. */
-	t->mesh_waits = job_mesh_waits(spec->mesh) ||
-	    (spec->train != NULL && job_sync_is_rare(spec->train->sync));
+	t->mesh_waits = job_mesh_waits(spec);
 	t->balances = job_mesh_balances(spec);
 	t->copies = job_mesh_copies(spec->mesh);
 	t->zero_owners = spec->mesh != NULL ? spec->mesh->zero_owners : 0;

@@ -85,7 +85,7 @@ def keys_of(text):
     (["name: a"], ["mesh.pp=2", "mesh.schedule=1f1b"]),
     (["name: a", "name: b, speed: 0.01"], ["mesh.min_nodes=2"]),
     (["name: a, workers: 4"], ["mesh.nodes=1", "mesh.auto=true"]),
-    (["name: a, memory: 10MiB", "name: b, memory: 10MiB", "name: c, memory: 10MiB"], ["mesh.threads=0", "checkpoint.every=0"]),
+    (["name: a, memory: 13MiB", "name: b, memory: 13MiB", "name: c, memory: 13MiB"], ["mesh.threads=0", "checkpoint.every=0"]),
     (["name: a, speed: 3", "name: b"], ["mesh.pp=2", "mesh.layers=[1, 5]"]),
 ])
 def test_with_the_keys_of_a_plan_a_job_is_that_plan(tmp_path, job, here, nodes, sets):
@@ -104,7 +104,7 @@ def test_with_the_keys_of_a_plan_a_job_is_that_plan(tmp_path, job, here, nodes, 
 
 
 def test_keys_that_cannot_place_workers_say_so(tmp_path, job, here):
-    nodes = cluster_file(tmp_path, ["name: a, workers: 2, memory: 10MiB", "name: b, memory: 10MiB"], "between: {ms: 0.01, gbit: 40}\n")
+    nodes = cluster_file(tmp_path, ["name: a, workers: 2, memory: 13MiB", "name: b, memory: 13MiB"], "between: {ms: 0.01, gbit: 40}\n")
     told = here("plan", job, "--cluster", nodes, "--costs", tmp_path / "costs")
     assert "no keys place 3 workers on 2 nodes as unevenly as this; `mesh: auto` does" in told.stdout, told
     assert "mesh.nodes" not in told.stdout
@@ -116,6 +116,19 @@ def test_a_job_that_merges_rarely_is_planned_as_ddp_and_that_is_said(tmp_path, j
     assert "sync  " not in here(*words).stdout
     told = here(*words, "--set", "sync.mode=diloco").stdout
     assert "sync      diloco: times, bytes and memory are those of ddp;" in told
+
+
+def test_who_writes_a_checkpoint_needs_room_too(tmp_path, job, here):
+    """It was said, and the plan given all the same: the job would have trained, and lost its last checkpoint. What the refusal asks for is enough."""
+    def words(memory):
+        return ["plan", job, "--cluster", cluster_file(tmp_path, [f"name: {name}, memory: {memory}" for name in "ab"]), "--costs", tmp_path / "costs", "--set", "checkpoint.every=5"]
+
+    refused = here(*words("13MiB"))
+    assert refused.returncode == 1 and not refused.stdout
+    needs = re.search(r"takes ([\d.]+) MiB, to write a checkpoint, at a worker of node a, which has 13.0 MiB; it would fit with ([\d.]+) MiB there", refused.stderr)
+    assert needs and needs[1] == needs[2], refused.stderr
+    assert "TOO MUCH" not in here(*words(f"{float(needs[2]) + 0.1:.1f}MiB")).stdout
+    assert here(*words(f"{float(needs[2]) + 0.1:.1f}MiB")).returncode == 0
 
 
 def test_plans_know_no_copies(tmp_path, job, here):
@@ -316,7 +329,7 @@ def test_a_job_as_it_is(tmp_path, job, here):
 
 def test_schedules_that_jobs_run_are_planned(tmp_path, job, here):
     """Where whole layers do not fit they are computed again; `--as-is` has the job's own schedule, and recomputation that is asked for is in every plan."""
-    nodes = cluster_file(tmp_path, ["name: a, memory: 10.6MiB", "name: b, memory: 10.6MiB"])
+    nodes = cluster_file(tmp_path, ["name: a, memory: 13MiB", "name: b, memory: 13MiB"])
     words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs"]
     plan = trainctl_json(*words, environment=here.environment)
     check(plan, 16, 6)

@@ -40,7 +40,7 @@ def test_crashed_worker_goes_on_from_its_own_memory(tmp_path, text):  # noqa: F8
         account_is_whole(cluster.wait_job(cluster.submit(spec(tmp_path / "calm-run")), "DONE"), steps)
     calm = metrics(tmp_path / "calm-run")
     with Cluster(tmp_path / "cluster", nodes=2, slots=2,
-                 memberd=["--progress-timeout-ms", 2000 * SUSPECTED_AFTER_S]) as cluster:
+                 memberd=["--progress-timeout-ms", 2000 * SUSPECTED_AFTER_S], traind=["--stopped-timeout-ms", 0]) as cluster:
         job = cluster.submit(spec(run))
         reach_file(run, 10)
         before = active(cluster.job(job))

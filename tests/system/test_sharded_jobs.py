@@ -369,7 +369,7 @@ def test_who_was_not_compared_writes_nothing(tmp_path, text):
     run, lr = tmp_path / "run", 1e-5  # AdamW moves no number by much more than that in a step; the bit moves one by 0.002
     spec = sharded_spec(text, run, 2, nodes=2, workers=2, every=1, lr=lr)
     spec.train.checkpoint.keep = STEPS
-    with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2, traind=["--stopped-timeout-ms", 0]) as cluster:
         job = cluster.submit(spec)
         reach(run, 5)
         spoilt, partner = active(cluster, job)[:2]

@@ -176,17 +176,23 @@ def test_worker_dies_and_is_replaced_on_its_node(tmp_path, text):
         assert metrics(run)[steps]["contributors"] == 3, cluster.events(done)
 
 
-def test_stopped_worker_is_evicted(tmp_path, text):
-    """SIGSTOP: neither dead nor moving. The others wait for progress_timeout_ms and go on without it."""
+@pytest.mark.parametrize("patience, memberd, told", [(1000, (), "was stopped by SIGSTOP for 1000 ms"), (0, ("--progress-timeout-ms", 1500), "no progress")])
+def test_stopped_worker_is_evicted(tmp_path, text, patience, memberd, told):
+    """SIGSTOP: neither dead nor moving. Its node notices, and if that is to let it, memberd, which goes by progress; the others go on without it."""
     steps, run = 150, tmp_path / "run"
-    with Cluster(tmp_path / "cluster", nodes=3, memberd=["--progress-timeout-ms", 1500]) as cluster:
+    with Cluster(tmp_path / "cluster", nodes=3, memberd=memberd, traind=["--stopped-timeout-ms", patience]) as cluster:
         job = cluster.submit(job_spec(text, run, 3, steps))
         reach_file(run, 20)
         stopped = worker_of(cluster, job, "node-3")
         os.kill(stopped, signal.SIGSTOP)
+        time.sleep(0.2)
+        os.kill(stopped, signal.SIGCONT)
+        reach_file(run, max(metrics(run)) + 5)
+        assert "was lost" not in cluster.events(cluster.job(job)) and worker_of(cluster, job, "node-3") == stopped
+        os.kill(stopped, signal.SIGSTOP)
         done = cluster.wait_job(job, "DONE")
         account_is_whole(done, steps)
-        assert "no progress" in cluster.events(done)
+        assert told in cluster.events(done), cluster.events(done)
         wait_for(lambda: not os.path.exists(f"/proc/{stopped}"), "the stopped worker to be ended")
 
 
@@ -197,7 +203,7 @@ def test_worker_stopped_before_it_is_ready_is_replaced(tmp_path, text):
     lazy.write_text(f"#!/bin/sh\nrm {once} 2>/dev/null && kill -STOP $$\nexec {BIN}/trainworker \"$@\"\n")
     lazy.chmod(0o755)
     with Cluster(tmp_path / "cluster", nodes=2, memberd=["--progress-timeout-ms", 1500],
-                 traind=["--trainworker", lazy]) as cluster:
+                 traind=["--trainworker", lazy, "--stopped-timeout-ms", 0]) as cluster:
         done = cluster.wait_job(cluster.submit(job_spec(text, run, 2, 10)), "DONE")
         assert "no progress" in cluster.events(done) and "before it was ready" in cluster.events(done)
         account_is_whole(done, 10)

@@ -54,13 +54,20 @@ static void test_too_few(void **state)
 	(void)state;
 	Traind__V1__JobSpec *spec = good_sharded("2");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	assert_string_equal(spec->mesh->too_few, "smaller");
-	assert_false(job_mesh_waits(spec->mesh));
+	assert_string_equal(spec->mesh->too_few, "auto");
+	assert_false(job_mesh_waits(spec));
 	set_good(spec, "mesh.too_few", "wait");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
-	assert_true(job_mesh_waits(spec->mesh));
-	drop(spec);
-	assert_false(job_mesh_waits(NULL));
+	assert_true(job_mesh_waits(spec));
+	/* Replicas that train apart wait: what asks for a smaller mesh did nothing, without a word. */
+	set_good(spec, "sync.mode", "diloco");
+	set_good(spec, "mesh.too_few", "auto");
+	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	assert_true(job_mesh_waits(spec));
+	set_good(spec, "mesh.too_few", "smaller");
+	refused(spec,
+	    "sync.mode: found diloco, allowed: ddp, since mesh.too_few is smaller, and no smaller "
+	    "mesh is made of replicas that train apart");
 }
 
 static void test_stages(void **state)

@@ -27,6 +27,7 @@
 #include "daemon/node/shepherd.h"
 
 #define DEADLINE_MS 60000
+#define HALTS_MAX   4
 
 /* A child that leaves its parent and its session, and a worker, both deaf to TERM; each says so on the pipe. */
 #define STUBBORN                                                                              \
@@ -41,6 +42,8 @@ struct run {
 	pid_t pid;
 	bool ended;
 	struct process_end end;
+	int halted_by[HALTS_MAX];
+	unsigned halts;
 	void (*on_started)(struct run *run);
 	unsigned grace_ms; /* 0: 200 */
 };
@@ -61,7 +64,17 @@ static void ended(void *arg, const struct process_end *end)
 	run->end = *end;
 }
 
-static const struct process_callbacks callbacks = { started, ended };
+/* What stopped it is noted, and it goes on; that is noted too. */
+static void halted(void *arg, int signal)
+{
+	struct run *run = arg;
+	assert_true(run->halts < HALTS_MAX);
+	run->halted_by[run->halts++] = signal;
+	if (signal != 0)
+		(void)kill(run->pid, SIGCONT);
+}
+
+static const struct process_callbacks callbacks = { started, halted, ended };
 
 static void start(struct run *run, const char *script, const char *cgroup, int channel_fd)
 {
@@ -141,6 +154,22 @@ static void test_killed_by_signal(void **state)
 	finish(&run, all, sizeof(all));
 	assert_int_equal(run.end.signal, SIGSEGV);
 	assert_string_equal(run.end.reason, "killed by SIGSEGV");
+}
+
+/* Children of it that are stopped are its own affair. */
+static void test_stopped_by_signals(void **state)
+{
+	(void)state;
+	struct run run = { 0 };
+	char all[4096];
+	start(&run, "sh -c 'kill -STOP $$' & kill -STOP $$; kill -KILL $!; wait; echo on; exit 4",
+	    "", -1);
+	finish(&run, all, sizeof(all));
+	assert_string_equal(all, "on\n");
+	assert_int_equal(run.end.exit_code, 4);
+	assert_int_equal(run.halts, 2);
+	assert_int_equal(run.halted_by[0], SIGSTOP);
+	assert_int_equal(run.halted_by[1], 0);
 }
 
 static void test_no_such_program(void **state)
@@ -530,6 +559,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exit_code_output_environment),
 		cmocka_unit_test(test_killed_by_signal),
+		cmocka_unit_test(test_stopped_by_signals),
 		cmocka_unit_test(test_no_such_program),
 		cmocka_unit_test(test_channel_is_inherited_and_closed_by_death),
 		cmocka_unit_test(test_without_a_channel_there_is_no_number_of_one),
