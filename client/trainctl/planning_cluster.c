@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/links.h"
 #include "client/trainctl/print.h"
 
@@ -31,6 +32,7 @@ struct taking {
 	uint32_t measured, assumed, failed; /* links between nodes */
 	double oldest_s;
 	const Traind__V1__Node *cut_off[2]; /* the first that cannot reach each other */
+	char why[160];                      /* nothing was measured; "": it was, or had been */
 };
 
 static size_t host_of(const char *address)
@@ -228,14 +230,20 @@ static tr_status fetch(struct taking *t, struct rpc *rpc, enum planning_links ho
 {
 	Traind__V1__Links *found = how == PLANNING_LINKS_NEW ? NULL : links_fetch(rpc);
 	t->links = found;
-	if (how == PLANNING_LINKS_KEPT || (how == PLANNING_LINKS_MISSING && !lacks_some(t)))
+	if (how == PLANNING_LINKS_MISSING && !lacks_some(t))
 		return TR_OK;
+	Traind__V1__Links *measured = links_measure(rpc, &t->layers);
+	if (measured == NULL && (how == PLANNING_LINKS_NEW || interrupt_pending() != 0))
+		return tr_error_set(error, TR_EUNAVAILABLE, "links cannot be measured: %s",
+		    rpc->text);
+	if (measured == NULL) {
+		(void)snprintf(t->why, sizeof(t->why), ": %.150s", rpc->text);
+		return TR_OK;
+	}
 	if (found != NULL)
 		traind__v1__links__free_unpacked(found, NULL);
-	t->links = links_measure(rpc, &t->layers);
-	return t->links != NULL
-	    ? TR_OK
-	    : tr_error_set(error, TR_EUNAVAILABLE, "links cannot be measured: %s", rpc->text);
+	t->links = measured;
+	return TR_OK;
 }
 
 static void say_links(const struct taking *t, char words[PLANNING_LINKS_WORDS_MAX])
@@ -249,9 +257,9 @@ static void say_links(const struct taking *t, char words[PLANNING_LINKS_WORDS_MA
 	if (t->assumed > 0)
 		used += (size_t)snprintf(words + used, PLANNING_LINKS_WORDS_MAX - used,
 		    "assumed: %.1f GB/s and %.0f us inside a host, %.0f Mbit/s and %.2f ms one way "
-		    "between hosts; `trainctl nodes --measure` measures them",
+		    "between hosts, as they cannot be measured%s",
 		    HOST_BYTES_PER_S * 1e-9, HOST_LATENCY_S * 1e6, NETWORK_BYTES_PER_S * 8e-6,
-		    NETWORK_LATENCY_S * 1e3);
+		    NETWORK_LATENCY_S * 1e3, t->why);
 	if (t->failed > 0)
 		(void)snprintf(words + used, PLANNING_LINKS_WORDS_MAX - used,
 		    "%s%u could not be measured, the first from %s to %s (`trainctl nodes "

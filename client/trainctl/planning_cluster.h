@@ -8,9 +8,8 @@
 #include "daemon/plan/plan_cluster.h"
 
 enum planning_links {
-	PLANNING_LINKS_KEPT,    /* as measured last; what never was is assumed */
-	PLANNING_LINKS_MISSING, /* measured now, if some were not */
-	PLANNING_LINKS_NEW,     /* measured now */
+	PLANNING_LINKS_MISSING, /* as measured last; measured now, if some never were, and what cannot be is assumed */
+	PLANNING_LINKS_NEW, /* measured now */
 };
 
 enum planning_slots {
@@ -25,7 +24,7 @@ struct planning_taking {
 	enum planning_slots slots;
 };
 
-#define PLANNING_LINKS_WORDS_MAX 480
+#define PLANNING_LINKS_WORDS_MAX 640
 
 struct planning_cluster {
 	struct plan_cluster cluster;

@@ -20,8 +20,8 @@ const struct args_row verb_plan_options[] = {
 	    "on this machine",
 	    false },
 	{ "--measure", NULL, NULL,
-	    "measure the links of the running cluster first (see `trainctl nodes`), instead of "
-	    "taking what was measured last",
+	    "measure all links of the running cluster anew (see `trainctl nodes`), instead of "
+	    "only when some never were",
 	    false },
 	{ "--auto", NULL, NULL, "as `mesh: auto` chooses: for the slots that are free now", false },
 	{ "--any", NULL, NULL,
@@ -66,7 +66,7 @@ static int plan(struct verb_call *call, const Traind__V1__JobSpec *spec, struct 
 		.cluster_file = args_value(call->args, "--cluster"),
 		.costs_file = args_value(call->args, "--costs"),
 		.links = args_has(call->args, "--measure") ? PLANNING_LINKS_NEW
-		                                           : PLANNING_LINKS_KEPT,
+		                                           : PLANNING_LINKS_MISSING,
 		.free = args_has(call->args, "--auto"),
 		.any = args_has(call->args, "--any"),
 		.as_is = args_has(call->args, "--as-is"),

@@ -350,7 +350,7 @@ def test_a_running_cluster_with_measured_layers(tmp_path, job):
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
         plan = trainctl_json("plan", job, environment=environment)
         check(plan, 16, 6)
-        assert "measured on this machine with 1 thread" in plan["layers_by"] and "assumed" in plan["links_by"]
+        assert "measured on this machine with 1 thread" in plan["layers_by"] and "measured by the nodes" in plan["links_by"]
         names = {row["name"] for row in json.loads(trainctl("nodes", "--json", environment=environment).stdout)}
         assert {rank["node"] for rank in plan["ranks"]} <= names
         own = trainctl_json("plan", job, "--as-is", environment=environment)
