@@ -26,7 +26,7 @@ struct process {
 	uint64_t pause_ms;
 	int control_fd;
 	int handles_open;
-	bool started, exited, shepherd_died;
+	bool started, halted, exited, shepherd_died;
 	struct process_end end;
 	char cgroup[512];
 	const struct process_callbacks *callbacks;
@@ -115,6 +115,12 @@ static void handle_closed(uv_handle_t *handle)
 		sweep(&process->sweep);
 }
 
+static void set_halted(struct process *process, int signal)
+{
+	process->halted = signal != 0;
+	process->callbacks->halted(process->arg, signal);
+}
+
 static void hear(struct process *process)
 {
 	struct shepherd_message message;
@@ -124,9 +130,11 @@ static void hear(struct process *process)
 			process->started = true;
 			process->callbacks->started(process->arg, message.a);
 		} else if (message.kind == SHEPHERD_HALTED) {
-			process->callbacks->halted(process->arg, message.a);
+			set_halted(process, message.a);
 		} else if (message.kind == SHEPHERD_EXITED) {
 			process->exited = true;
+			if (process->halted) /* what it started may live on for a while */
+				set_halted(process, 0);
 			process->end.exit_code = message.a;
 			process->end.signal = message.b;
 			process_reason(message.a, message.b, process->end.reason,

@@ -18,7 +18,7 @@ struct process_end {
 
 struct process_callbacks {
 	void (*started)(void *arg, pid_t pid);
-	/* A signal (SIGSTOP, SIGTTIN, ...) stopped it; 0: it goes on. */
+	/* A signal stopped it: SIGSTOP, as in a session without a terminal the others stop nobody. 0: it goes on, or has ended. */
 	void (*halted)(void *arg, int signal);
 	/* Exactly once, when the worker and everything that it started are gone. The process is freed after it returns. */
 	void (*ended)(void *arg, const struct process_end *end);

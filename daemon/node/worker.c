@@ -139,15 +139,22 @@ static void halted_too_long(uv_timer_t *timer)
 	stop(worker, 0, "it stood still");
 }
 
+/* That it goes on may be the next thing that this loop reads: we may have stood still. */
+static void halted_for_long(uv_timer_t *timer)
+{
+	(void)uv_timer_start(timer, halted_too_long, 1, 0);
+}
+
 /* Its group waits for it, and its engine's heartbeats go on. Who has left its group may stand still. */
 static void process_halted(void *arg, int signal)
 {
 	struct worker *worker = arg;
-	if (worker->group == 0 || worker->heard || worker->workers->halted_ms == 0)
+	if (worker->group == 0 || worker->heard || worker->halted_too_long ||
+	    worker->workers->halted_ms == 0)
 		return;
 	worker->halted_by = signal;
 	if (signal != 0)
-		(void)uv_timer_start(&worker->wait, halted_too_long, worker->workers->halted_ms, 0);
+		(void)uv_timer_start(&worker->wait, halted_for_long, worker->workers->halted_ms, 0);
 	else
 		(void)uv_timer_stop(&worker->wait);
 }

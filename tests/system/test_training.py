@@ -196,6 +196,23 @@ def test_stopped_worker_is_evicted(tmp_path, text, patience, memberd, told):
         wait_for(lambda: not os.path.exists(f"/proc/{stopped}"), "the stopped worker to be ended")
 
 
+def test_a_stop_that_was_over_while_the_node_stood_still_ends_nobody(tmp_path, text):
+    """The node hears of the stop, stands still itself for longer than its patience, and then of the end of the stop."""
+    steps, run = 150, tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=1, memberd=["--heartbeat-timeout-ms", 20000]) as cluster:
+        job = cluster.submit(job_spec(text, run, 1, steps))
+        reach_file(run, 5)
+        worker, node = worker_of(cluster, job, "node-1"), cluster.nodes[0]
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(0.3)
+        node.signal(signal.SIGSTOP)
+        os.kill(worker, signal.SIGCONT)
+        time.sleep(1.5)
+        node.signal(signal.SIGCONT)
+        account_is_whole(cluster.wait_job(job, "DONE"), steps)
+        assert "was stopped by" not in node.log(), node.log()
+
+
 def test_worker_stopped_before_it_is_ready_is_replaced(tmp_path, text):
     """The others are ready and wait for it; nothing else would ever end that."""
     once, lazy, run = tmp_path / "once", tmp_path / "trainworker", tmp_path / "run"

@@ -44,6 +44,7 @@ struct run {
 	struct process_end end;
 	int halted_by[HALTS_MAX];
 	unsigned halts;
+	bool stays_halted;
 	void (*on_started)(struct run *run);
 	unsigned grace_ms; /* 0: 200 */
 };
@@ -64,13 +65,13 @@ static void ended(void *arg, const struct process_end *end)
 	run->end = *end;
 }
 
-/* What stopped it is noted, and it goes on; that is noted too. */
+/* What stopped it is noted, and it goes on, unless it is to stay so; that is noted too. */
 static void halted(void *arg, int signal)
 {
 	struct run *run = arg;
 	assert_true(run->halts < HALTS_MAX);
 	run->halted_by[run->halts++] = signal;
-	if (signal != 0)
+	if (signal != 0 && !run->stays_halted)
 		(void)kill(run->pid, SIGCONT);
 }
 
@@ -167,6 +168,20 @@ static void test_stopped_by_signals(void **state)
 	finish(&run, all, sizeof(all));
 	assert_string_equal(all, "on\n");
 	assert_int_equal(run.end.exit_code, 4);
+	assert_int_equal(run.halts, 2);
+	assert_int_equal(run.halted_by[0], SIGSTOP);
+	assert_int_equal(run.halted_by[1], 0);
+}
+
+/* Killed while it was stopped, it is not stopped any more, whatever its children take to end. */
+static void test_who_ended_is_not_stopped(void **state)
+{
+	(void)state;
+	struct run run = { .stays_halted = true };
+	char all[4096];
+	start(&run, "sh -c 'sleep 0.3; kill -KILL '$$ & kill -STOP $$", "", -1);
+	finish(&run, all, sizeof(all));
+	assert_int_equal(run.end.signal, SIGKILL);
 	assert_int_equal(run.halts, 2);
 	assert_int_equal(run.halted_by[0], SIGSTOP);
 	assert_int_equal(run.halted_by[1], 0);
@@ -560,6 +575,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_exit_code_output_environment),
 		cmocka_unit_test(test_killed_by_signal),
 		cmocka_unit_test(test_stopped_by_signals),
+		cmocka_unit_test(test_who_ended_is_not_stopped),
 		cmocka_unit_test(test_no_such_program),
 		cmocka_unit_test(test_channel_is_inherited_and_closed_by_death),
 		cmocka_unit_test(test_without_a_channel_there_is_no_number_of_one),
