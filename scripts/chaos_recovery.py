@@ -21,7 +21,7 @@ def first_after(unix_ms, items, matches):
 def recovery_of(strike, strikes, rows, events):
     """None: the job ended before, or nobody was put out (a short pause)."""
     names = "|".join(f"p?{peer}" for peer in strike.peers)
-    reason = ".*silent" if strike.kind == "pause" else ""  # else it was killed later
+    reason = ".*(silent|stopped by)" if strike.kind == "pause" else ""  # else it was killed later
     lost = first_after(strike.unix_ms - 5, events, re.compile(rf"\bpeer ({names})\b.* (is|was) lost{reason}").search)
     view = lost and first_after(lost[0], events, re.compile(r"^view \d+: ").match)
     if not view:

@@ -8,8 +8,8 @@
 #include "daemon/plan/plan_cluster.h"
 
 enum planning_links {
-	PLANNING_LINKS_MISSING, /* as measured last; measured now, if some never were, and what cannot be is assumed */
-	PLANNING_LINKS_NEW, /* measured now */
+	PLANNING_LINKS_MISSING, /* as measured last; all of them now, if some, or the job's layers, never were; what cannot be is assumed */
+	PLANNING_LINKS_NEW,     /* measured now */
 };
 
 enum planning_slots {

@@ -20,8 +20,8 @@ const struct args_row verb_plan_options[] = {
 	    "on this machine",
 	    false },
 	{ "--measure", NULL, NULL,
-	    "measure all links of the running cluster anew (see `trainctl nodes`), instead of "
-	    "only when some never were",
+	    "measure all links of the running cluster anew (see `trainctl nodes`), also when all "
+	    "are known",
 	    false },
 	{ "--auto", NULL, NULL, "as `mesh: auto` chooses: for the slots that are free now", false },
 	{ "--any", NULL, NULL,

@@ -59,9 +59,8 @@ const struct cmdline_row *node_settings_rows(struct node_settings *settings)
 		    .most = TR_HALTED_MS_MAX,
 		    .metavar = "MS",
 		    .fallback = "1000",
-		    .help = "how long a worker may be stopped by a signal while others wait for "
-		            "it; "
-		            "0: for ever" },
+		    .help = "how long a worker of a group may be stopped by a signal; 0: for "
+		            "ever" },
 		{ .name = "tls",
 		    TEXT(tls),
 		    .metavar = "DIR",

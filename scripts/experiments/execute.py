@@ -16,6 +16,7 @@ from stubs import BUILD, pb
 POLL_S, POLL_FIRST_S = 2, 0.05  # first often, so that a short run is seen too
 # Nobody is given up: these runs stand still while others use the machine.
 PATIENCE = ("--heartbeat-timeout-ms", "600000", "--progress-timeout-ms", "600000")
+STOPPED_FOR_EVER = ("--stopped-timeout-ms", "0")  # throttle.py stops workers
 TRAFFIC = re.compile(rb"traffic: sent (\d+) bytes by tcp, (\d+) by shm")
 
 
@@ -135,7 +136,7 @@ def execute(run, folder, text, stop):
     arguments = ["--trainworker", variants.trainworker(run.arm.program)] if run.arm.program else []
     shutil.rmtree(folder / "cluster", ignore_errors=True)
     if waiting:
-        with Cluster(folder / "cluster", nodes=run.workers, memberd=PATIENCE, traind=arguments) as cluster:
+        with Cluster(folder / "cluster", nodes=run.workers, memberd=PATIENCE, traind=[*STOPPED_FOR_EVER, *arguments]) as cluster:
             for job in waiting:
                 job.launch(cluster)
             with throttle.Throttle(run, lambda: cluster.job(jobs[0].id).peers):

@@ -45,7 +45,7 @@ def rate(looks):
 
 def measure(arm, folder, seconds):
     run = plan.Run(BY_SPEED, 1, {})  # all have its speeds
-    with Cluster(folder / "cluster", nodes=4) as cluster:
+    with Cluster(folder / "cluster", nodes=4, traind=execute.STOPPED_FOR_EVER) as cluster:
         path = folder / "job.yaml"
         path.write_text(execute.yaml_of(job_of(arm, folder / "checkpoints")))
         job = trainctl_json("--address", cluster.memberd.address, "launch", path, "--detach")["id"]
