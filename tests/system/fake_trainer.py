@@ -35,6 +35,7 @@ class FakeTrainer(rpc.TrainerServicer):
         self.samples = pb.Samples()
         self.submitted, self.cancelled, self.watchers = [], [], 0
         self.on_submit = lambda spec: training_job()
+        self.links = pb.Links()  # or why they cannot be measured
         self.changed = threading.Condition()
         self.asked, self.answer = threading.Event(), threading.Event()  # a call that is held has come, and may be answered
         self.held = None
@@ -131,7 +132,9 @@ class FakeTrainer(rpc.TrainerServicer):
 
     def MeasureLinks(self, request, context):
         self.hold_here("MeasureLinks")
-        return pb.Links()
+        if isinstance(self.links, str):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.links)
+        return self.links
 
     def CancelJob(self, request, context):
         job = self.job_or_abort(request.job_id, context)

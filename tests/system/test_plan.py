@@ -382,6 +382,20 @@ def test_a_cluster_of_more_slots_than_a_job_may_have_workers(tmp_path, job):
         assert len(plan["ranks"]) < 256 or (plan["pp"], plan["tp"], plan["zero_owners"]) == (1, 1, 0)
 
 
+def test_links_that_cannot_be_measured_are_assumed(tmp_path, job):
+    """And it is said why. What is wrong besides is said as itself."""
+    with FakeTrainer() as fake:
+        environment = {**os.environ, "TRAIND_ADDRESS": fake.address, "TRAIND_HOME": str(tmp_path / "home")}
+        fake.nodes = [pb.Node(id=1 + i, name=f"n{i}", address=f"10.0.0.{1 + i}:4000", state="alive", slots=1, cores=1, memory_bytes=1 << 30) for i in range(2)]
+        fake.links = "too many wait for links to be measured"
+        words = ["plan", job, "--costs", tmp_path / "costs", "--auto"]
+        plan = trainctl_json(*words, environment=environment)
+        assert plan["links_by"].startswith("assumed: ") and plan["links_by"].endswith(f", as they cannot be measured: {fake.links}"), plan
+        refused = trainctl(*words, "--set", "mesh.nodes=3", "--set", "mesh.min_nodes=3", environment=environment, check=False)
+        assert refused.returncode == 1 and "mesh.min_nodes: found 3, allowed: at most 2" in refused.stderr, refused.stderr
+        assert fake.links not in refused.stderr
+
+
 def test_nodes_of_one_host_share_its_cores(tmp_path, job):
     """Two whose workers have as many threads as there are cores: one of them computes, or both half as fast."""
     with Cluster(tmp_path / "cluster", nodes=2, slots=1) as cluster:
