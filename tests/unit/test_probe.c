@@ -6,12 +6,14 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "collectives/transport/probe.h"
+#include "collectives/transport/probe_io.h"
 #include "collectives/transport/probe_rate.h"
 #include "collectives/transport/socket.h"
 #include "common/rng.h"
@@ -241,6 +243,64 @@ static void figures_are_there(const struct probe_figures *figures)
 	assert_true(figures->there_bytes_per_s > 1e6 && figures->back_bytes_per_s > 1e6);
 }
 
+/* Reads so much a millisecond, in the mean. */
+#define PACED_BYTES 20000u
+
+struct paced {
+	int fd;
+	atomic_bool stop;
+};
+
+static void *read_paced(void *arg)
+{
+	struct paced *paced = arg;
+	static uint8_t bytes[PACED_BYTES];
+	uint64_t from_us = probe_now_us(), taken = 0;
+	while (!atomic_load(&paced->stop)) {
+		if (taken >= (probe_now_us() - from_us) / 1000 * PACED_BYTES) {
+			(void)poll(NULL, 0, 1);
+			continue;
+		}
+		ssize_t n = recv(paced->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+		taken += n > 0 ? (size_t)n : 0;
+		if (n <= 0)
+			(void)poll(NULL, 0, 1);
+	}
+	return NULL;
+}
+
+/* Without end by what it may take, it ends when its rate has settled; else it is overdue. */
+static void who_gives_ends_when_the_rate_has_settled(void **state)
+{
+	(void)state;
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof(at);
+	int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+	    out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 128 << 10;
+	assert_int_equal(setsockopt(door, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
+	assert_int_equal(bind(door, (struct sockaddr *)&at, length), 0);
+	assert_int_equal(listen(door, 1), 0);
+	assert_int_equal(getsockname(door, (struct sockaddr *)&at, &length), 0);
+	assert_int_equal(connect(out, (struct sockaddr *)&at, length), 0);
+	struct paced paced = { .fd = accept(door, NULL, NULL) };
+	pthread_t thread;
+	assert_int_equal(fcntl(out, F_SETFL, O_NONBLOCK), 0);
+	assert_int_equal(pthread_create(&thread, NULL, read_paced, &paced), 0);
+	atomic_bool stop = false;
+	struct tr_error error = { 0 };
+	const struct probe_io io = { .stream = { out, NULL },
+		.until_us = probe_now_us() + 60000000,
+		.stop = &stop,
+		.error = &error };
+	if (probe_give(&io, UINT64_MAX, UINT64_MAX) != TR_OK)
+		fail_msg("%s", error.text);
+	atomic_store(&paced.stop, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	(void)close(paced.fd);
+	(void)close(out);
+	(void)close(door);
+}
+
 static void a_way_is_measured(void **state)
 {
 	(void)state;
@@ -385,6 +445,7 @@ int main(void)
 		cmocka_unit_test(rates_that_settle),
 		cmocka_unit_test(rates_of_nothing),
 		cmocka_unit_test(messages),
+		cmocka_unit_test(who_gives_ends_when_the_rate_has_settled),
 		cmocka_unit_test(a_way_is_measured),
 		cmocka_unit_test(a_way_is_measured_with_tls),
 		cmocka_unit_test(another_token_is_refused),
