@@ -211,11 +211,20 @@ uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan,
 	return lacks + (saves ? WRITTEN_BYTES * whole : 0);
 }
 
+uint64_t plan_first_bytes(const struct plan_layout *l, const struct plan *plan,
+    const struct schedule *schedule)
+{
+	uint64_t bytes = plan_rank_bytes(l, plan, 0, schedule);
+
+	if (l->in->writes != PLAN_WRITES_NOTHING)
+		bytes += plan_writer_bytes(l, plan, l->in->writes == PLAN_WRITES_MEANWHILE);
+	return bytes;
+}
+
 static void measure_writer(const struct plan_layout *l, struct plan *plan,
     const struct schedule *schedule)
 {
-	uint64_t bytes = plan_rank_bytes(l, plan, 0, schedule) +
-	    plan_writer_bytes(l, plan, l->in->writes == PLAN_WRITES_MEANWHILE);
+	uint64_t bytes = plan_first_bytes(l, plan, schedule);
 	double part = (double)bytes /
 	    (double)l->in->cluster->workers[plan->worker_of[0]].memory_bytes;
 

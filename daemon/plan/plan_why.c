@@ -153,9 +153,8 @@ static uint32_t count_lacking(struct plan_layout *l, const struct plan *plan, ui
 	plan_refill(l, plan);
 	*most = 0;
 	for (uint32_t i = 0; i < mesh_workers(mesh); i++) {
-		uint64_t needs = plan_rank_bytes(l, plan, i / a_rank, NULL);
-		if (i == 0 && l->in->writes != PLAN_WRITES_NOTHING)
-			needs += plan_writer_bytes(l, plan, l->in->writes == PLAN_WRITES_MEANWHILE);
+		uint64_t needs = i == 0 ? plan_first_bytes(l, plan, NULL)
+		                        : plan_rank_bytes(l, plan, i / a_rank, NULL);
 		if (needs <= l->in->cluster->workers[plan->worker_of[i]].memory_bytes)
 			continue;
 		lacking++;

@@ -132,16 +132,36 @@ static double measured_between(const struct replan_task *task, int64_t from, int
 	return (double)most;
 }
 
-/* What is measured while a job sends is never more than it sends, and so only tells what is less than planned. */
+static struct flow_link link_planned(const struct replan_job *job, int64_t from, int64_t to)
+{
+	return plan_basis_link(job->basis, plan_basis_node(job->basis, (uint64_t)from),
+	    plan_basis_node(job->basis, (uint64_t)to));
+}
+
+/* What is measured while a job sends is never more than it sends, and so only tells what is less than planned. INFINITY: it does not. */
+static double slow_rate(const struct replan_job *job, const struct replan_task *task, int64_t from,
+    int64_t to)
+{
+	double measured = from != to ? measured_between(task, from, to) : 0;
+
+	return measured > 0 &&
+	        measured < IS_LESS * link_planned(job, from, to).bandwidth_bytes_per_s
+	    ? measured
+	    : INFINITY;
+}
+
+/* In a ring who is reached slowly hands on what comes, and is never seen to send as much as it could: it is taken to send no faster, where nobody knows. (Taken to be as planned, the ring would look fast in another
+ * order, which the slow cable would be in too.) */
 static struct flow_link link_now(const struct replan_job *job, const struct replan_task *task,
     int64_t from, int64_t to)
 {
-	struct flow_link link = plan_basis_link(job->basis,
-	    plan_basis_node(job->basis, (uint64_t)from), plan_basis_node(job->basis, (uint64_t)to));
-	double measured = from != to ? measured_between(task, from, to) : 0;
+	struct flow_link link = link_planned(job, from, to);
+	double rate = slow_rate(job, task, from, to);
 
-	if (measured > 0 && measured < IS_LESS * link.bandwidth_bytes_per_s)
-		link.bandwidth_bytes_per_s = measured;
+	for (uint32_t i = 0; i < task->count && from != to && measured_between(task, from, to) == 0;
+	     i++)
+		rate = fmin(rate, slow_rate(job, task, task->figures[i].node, from));
+	link.bandwidth_bytes_per_s = fmin(link.bandwidth_bytes_per_s, rate);
 	return link;
 }
 
@@ -361,11 +381,8 @@ static void find_why(const struct replan_job *job, const struct replan_task *tas
 	for (uint32_t i = 0; i < task->count * task->count && wish->why != WISH_WHY_WORKER; i++) {
 		const struct replan_figures *from = &task->figures[i / task->count],
 		                            *to = &task->figures[i % task->count];
-		struct flow_link planned = plan_basis_link(job->basis,
-		    plan_basis_node(job->basis, (uint64_t)from->node),
-		    plan_basis_node(job->basis, (uint64_t)to->node));
-		double part = link_now(job, task, from->node, to->node).bandwidth_bytes_per_s /
-		    planned.bandwidth_bytes_per_s;
+		double part = slow_rate(job, task, from->node, to->node) /
+		    link_planned(job, from->node, to->node).bandwidth_bytes_per_s;
 		if (part < worst) {
 			worst = part;
 			wish->why = WISH_WHY_LINK;

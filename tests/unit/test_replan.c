@@ -334,6 +334,26 @@ static void a_slow_link(void **state)
 	finish(&p);
 }
 
+/* Of a ring the way into a slow cable alone is seen: who is behind it hands on no more than comes. (The ring was predicted to be fast in another order, and nothing changed.) */
+static void a_slow_cable_in_a_ring(void **state)
+{
+	struct planned p;
+	struct wish wish;
+
+	(void)state;
+	make(&p, 0, mesh_of(4, 1, 1));
+	p.task.figures[0].bandwidth[1] = (int64_t)(100 * MBIT);
+	search(&p, &wish);
+	assert_int_equal(wish.kind, WISH_CHANGE);
+	assert_true(wish.why == WISH_WHY_LINK && wish.who == 0 && wish.to == 1);
+	/* seen to send, it does not */
+	for (uint32_t i = 0; i < 4; i++)
+		p.task.figures[1].bandwidth[i] = (int64_t)(1000 * GBIT);
+	search(&p, &wish);
+	assert_int_equal(wish.kind, WISH_STAY);
+	finish(&p);
+}
+
 /* Of replicas that are not whole their workers are spares; a node that the plan does not know is no reason to fail. */
 static void who_is_missing_and_who_is_new(void **state)
 {
@@ -369,6 +389,7 @@ int main(void)
 		cmocka_unit_test(a_slow_worker),
 		cmocka_unit_test(a_worker_that_is_quick_again),
 		cmocka_unit_test(a_slow_link),
+		cmocka_unit_test(a_slow_cable_in_a_ring),
 		cmocka_unit_test(who_is_missing_and_who_is_new),
 	};
 

@@ -1,0 +1,49 @@
+"""Every mixture of dp, tp and pp of one, two and four with at most eight workers, chunks, ZeRO-1, sequence parallelism and recomputation, both presets, against one worker of the same model: losses and
+parameters within 1e-5 after 20 steps, and with train.strict its bits. (Of these test_matrix_jobs.py and test_strict_jobs.py run some each time, with kills.)"""
+import itertools
+
+import pytest
+
+from harness import Cluster
+from mesh_jobs import STEPS, assert_same_training, counted_once, keyed_spec
+from test_strict_jobs import assert_same_bits, strict_spec
+
+SIZES, WORKERS_MOST = (1, 2, 4), 8
+MODELS = {"gpt2": {"preset": "gpt2"}, "llama": {"preset": "llama", "tied": "false"}}
+
+
+def mixtures():
+    """dp, pp, tp and further keys; the first one is one worker."""
+    for dp, pp, tp in itertools.product(SIZES, repeat=3):
+        if dp * pp * tp > WORKERS_MOST:
+            continue
+        ways = itertools.product((1, 2) if pp > 1 else (1,), (0, 2) if dp > 1 else (0,), (False, True) if tp > 1 else (False,), (False, True))
+        for chunks, owners, own_rows, recompute in ways:
+            yield dp, pp, tp, {"chunks": chunks, "zero_owners": owners, "sequence_parallel": own_rows, "recompute": recompute}
+
+
+def learned(cluster, text, folder, model, strict, dp, pp, tp, keys):
+    spec = (strict_spec if strict else keyed_spec)(text, folder, dp, pp, tp, **{"layers": 8, "heads": 4, **model})
+    spec.train.optimizer.micro_sequences = 2
+    for name, value in keys.items():
+        setattr(spec.mesh, name, value)
+    job = cluster.submit(spec)
+    done = cluster.wait_job(job, "DONE")
+    counted_once(cluster, job, STEPS)
+    assert "other numbers" not in cluster.events(done)
+    return folder
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["near", "strict"])
+@pytest.mark.parametrize("model", MODELS)
+def test_all_mixtures(tmp_path, text, model, strict):
+    wrong, one = [], None
+    with Cluster(tmp_path / "cluster", nodes=max(SIZES), slots=WORKERS_MOST) as cluster:
+        for number, (dp, pp, tp, keys) in enumerate(mixtures()):
+            folder = learned(cluster, text, tmp_path / str(number), MODELS[model], strict, dp, pp, tp, keys)
+            one = one or folder
+            try:
+                (assert_same_bits if strict else assert_same_training)(one, folder)
+            except AssertionError as error:
+                wrong.append((dp, pp, tp, keys, str(error)[:200]))
+    assert number == 113 and not wrong, wrong
