@@ -24,8 +24,7 @@ struct node_options {
 	bool insecure;
 	bool set_omp;        /* OMP_NUM_THREADS is not in our environment */
 	uint64_t open_files; /* soft limit that workers get */
-	uint64_t
-	    halted_ms; /* how long a worker that is a member may be stopped by a signal; 0: for ever */
+	uint64_t halted_ms;  /* that a worker of a group may be stopped by a signal; 0: any time */
 };
 
 /* Opens the port and begins to dial memberd; serves, and says so in folder/address and folder/pid, at once. */

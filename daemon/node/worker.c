@@ -36,8 +36,8 @@ struct worker {
 	char stop_reason[256]; /* why we ended it; "": we did not */
 	int halted_by;         /* a signal; 0: it goes on */
 	bool halted_too_long;  /* and so it ends */
-	uv_timer_t
-	    wait; /* for a process that is stopped, then for one whose channel closed, then for its last words */
+	/* For a process that is stopped, then for one whose channel closed, then for its last words. */
+	uv_timer_t wait;
 	bool drained; /* all it wrote is in its log */
 	bool heard;   /* the engine has passed on all that it said: its channel is closed */
 	Traind__Peer__LastWords *words; /* then */
