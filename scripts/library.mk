@@ -1,5 +1,5 @@
 # Programs that link libtraincoll.so alone, as a user's do: tests/system/test_library.py runs library_peer, test_library_scopes.py mesh_peer, test_library_release.py release_peer, test_backend_mpi.py and test_backend_nccl.py domain_peer, scripts/bench_nccl.py domainbench, `make bench` collbench, faultbench by hand.
-LIBRARY_PROGRAMS := $(BUILD)/tests/library_peer $(BUILD)/tests/mesh_peer $(BUILD)/tests/release_peer $(BUILD)/tests/soak_peer $(BUILD)/tests/domain_peer $(BUILD)/bin/domainbench $(BUILD)/bin/collbench $(BUILD)/bin/faultbench
+LIBRARY_PROGRAMS := $(BUILD)/tests/library_peer $(BUILD)/tests/mesh_peer $(BUILD)/tests/release_peer $(BUILD)/tests/soak_peer $(BUILD)/tests/domain_peer $(BUILD)/bin/domainbench $(BUILD)/bin/collbench $(BUILD)/bin/faultbench $(BUILD)/bin/memorybench
 $(BUILD)/tests/library_peer: $(BUILD)/obj/tests/system/library_peer.o
 $(BUILD)/tests/mesh_peer: $(BUILD)/obj/tests/system/mesh_peer.o
 $(BUILD)/tests/release_peer: $(BUILD)/obj/tests/system/release_peer.o
@@ -7,6 +7,7 @@ COLLBENCH := collbench coll_case coll_exact coll_kill coll_log coll_memberd coll
 $(BUILD)/bin/collbench: $(COLLBENCH:%=$(BUILD)/obj/tests/bench/%.o) $(BUILD)/obj/tests/wan/client.o
 $(BUILD)/tests/domain_peer: $(BUILD)/obj/tests/system/domain_peer.o $(BUILD)/obj/tests/system/domain_memory.o
 $(BUILD)/bin/domainbench: $(BUILD)/obj/tests/bench/domainbench.o $(BUILD)/obj/tests/system/domain_memory.o
+$(BUILD)/bin/memorybench: $(addprefix $(BUILD)/obj/tests/,bench/memorybench.o bench/coll_case.o bench/coll_memberd.o bench/coll_site.o bench/measure.o bench/measure_input.o bench/processes.o wan/client.o)
 $(BUILD)/bin/faultbench: $(BUILD)/obj/tests/bench/faultbench.o $(addprefix $(BUILD)/obj/tests/,bench/coll_memberd.o bench/coll_site.o bench/processes.o wan/client.o)
 $(LIBRARY_PROGRAMS): $(BUILD)/lib/libtraincoll.so
 	@mkdir -p $(@D)

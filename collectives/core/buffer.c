@@ -3,7 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define ALIGNMENT 64
+#define ALIGNMENT        64
+#define POOL_SMALL_BYTES (64u << 10)
 
 static struct group_buffer *pool_memory(const struct buffer_pool *pool, size_t bytes)
 {
@@ -19,14 +20,28 @@ static void pool_free(const struct buffer_pool *pool, struct group_buffer *buffe
 		free(buffer);
 }
 
+/* An op may have buffers of several sizes, as what was gathered and what that is encoded to: the newest that fits, and is not far too large for it. */
+static struct group_buffer *pool_take(struct buffer_pool *pool, size_t bytes)
+{
+	size_t most = 2 * bytes + POOL_SMALL_BYTES;
+
+	for (struct group_buffer **at = &pool->free; *at; at = &(*at)->next_free) {
+		struct group_buffer *buffer = *at;
+		if (buffer->capacity < bytes || buffer->capacity > most)
+			continue;
+		*at = buffer->next_free;
+		pool->free_count--;
+		pool->free_bytes -= buffer->capacity;
+		return buffer;
+	}
+	return NULL;
+}
+
 struct group_buffer *buffer_get(struct buffer_pool *pool, size_t bytes)
 {
-	struct group_buffer *buffer = pool->free;
+	struct group_buffer *buffer = pool_take(pool, bytes);
 
-	if (buffer && buffer->capacity >= bytes) {
-		pool->free = buffer->next_free;
-		pool->free_count--;
-	} else {
+	if (!buffer) {
 		size_t capacity = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 		buffer = pool_memory(pool, sizeof(*buffer) + capacity);
 		if (!buffer)
@@ -36,10 +51,39 @@ struct group_buffer *buffer_get(struct buffer_pool *pool, size_t bytes)
 	buffer->next_free = NULL;
 	buffer->references = 1;
 	buffer->at = buffer->data;
+	buffer->outlet = NULL;
 	buffer->landing = NULL;
 	buffer->landed = buffer->revoked = false;
 	pool->live++;
 	return buffer;
+}
+
+void buffer_outlet_put(struct buffer_outlet *outlet)
+{
+	if (outlet && --outlet->references == 0)
+		free(outlet);
+}
+
+void buffer_outlet_add(struct buffer_outlet *outlet, struct group_buffer *buffer)
+{
+	if (buffer->outlet)
+		return;
+	buffer->outlet = outlet;
+	outlet->references++;
+	outlet->bytes += buffer->capacity;
+}
+
+static void pool_outlet_less(struct buffer_pool *pool, struct group_buffer *buffer)
+{
+	struct buffer_outlet *outlet = buffer->outlet;
+
+	if (!outlet)
+		return;
+	outlet->bytes -= buffer->capacity;
+	if (outlet->starved && outlet->bytes < outlet->most)
+		pool->outlet_due = true;
+	buffer->outlet = NULL;
+	buffer_outlet_put(outlet);
 }
 
 void buffer_put(struct buffer_pool *pool, struct group_buffer *buffer)
@@ -50,13 +94,16 @@ void buffer_put(struct buffer_pool *pool, struct group_buffer *buffer)
 	if (--buffer->references > 0)
 		return;
 	pool->live--;
-	if (pool->free_count >= BUFFER_POOL_MAX) {
+	pool_outlet_less(pool, buffer);
+	if (pool->free_count >= BUFFER_POOL_MAX ||
+	    pool->free_bytes + buffer->capacity > BUFFER_POOL_BYTES_MAX) {
 		pool_free(pool, buffer);
 		return;
 	}
 	buffer->next_free = pool->free;
 	pool->free = buffer;
 	pool->free_count++;
+	pool->free_bytes += buffer->capacity;
 }
 
 void buffer_pool_finish(struct buffer_pool *pool)
@@ -67,4 +114,5 @@ void buffer_pool_finish(struct buffer_pool *pool)
 		pool->free = next;
 	}
 	pool->free_count = 0;
+	pool->free_bytes = 0;
 }

@@ -352,22 +352,6 @@ static tr_status fold_encode(struct group_core *core, struct op *op, uint32_t se
 	return TR_OK;
 }
 
-/* A send: what the caller gave is on its way, as it is or encoded; that was all of it. */
-static tr_status fold_send(struct group_core *core, struct op *op, uint32_t segment,
-    const struct route *route, const struct fold_list *list)
-{
-	const struct fold_part *own = &list->parts[0];
-	struct op_result result = { .data = (uint8_t *)(uintptr_t)own->data, .buffer = own->buffer };
-	uint8_t set[ROUTE_SET_BYTES];
-
-	assert(list->count == 1);
-	path_full_set(op, segment, set);
-	op_seal(op, &core->pool, segment, &result, set);
-	path_pass_on(core, op, segment, route, &result,
-	    own->form == SEGMENT_ENCODED ? own->buffer : NULL);
-	return TR_OK;
-}
-
 static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, struct fold_list *list)
 {
@@ -377,8 +361,6 @@ static tr_status fold_seal(struct group_core *core, struct op *op, uint32_t segm
 	uint8_t set[ROUTE_SET_BYTES];
 	struct op_result result;
 
-	if (op->sends)
-		return fold_send(core, op, segment, route, list);
 	tr_status st = op_result_make(op, &core->pool, segment, &result);
 	if (st != TR_OK)
 		return st;

@@ -25,6 +25,7 @@ tr_status group_core_create(const struct group_core_options *options, struct gro
 	core->ahead_bytes = options->ahead_bytes > 0 ? options->ahead_bytes : TR_AHEAD_BYTES;
 	core->ahead_share = core->ahead_bytes;
 	core->window_bytes = options->window_bytes > 0 ? options->window_bytes : TR_OP_WINDOW_BYTES;
+	core->outlet_bytes = options->outlet_bytes > 0 ? options->outlet_bytes : core->window_bytes;
 	*created = core;
 	return TR_OK;
 }
@@ -164,6 +165,7 @@ static void group_advance(struct group_core *core)
 {
 	if (core->state != ROUND_FAILED) {
 		round_answer_begin(core);
+		outlet_advance(core);
 		wait_advance(core);
 		commit_advance(core);
 		ahead_advance(core);
@@ -231,6 +233,8 @@ uint64_t group_core_deadline_us(const struct group_core *core)
 
 	if (core->state == ROUND_FAILED)
 		return deadline;
+	if (group_core_due(core))
+		return 0;
 	if (core->proposal != 0)
 		deadline = core->report_again_us;
 	if (core->state == ROUND_CLOSED && core->proposal == 0 && !core->stuck && !core->voted &&

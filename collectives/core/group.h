@@ -13,8 +13,7 @@
  *
  * A member has at most a window of an op on the way: begun and not sealed at itself (window.c). A result is the credit for the
  * next segment, so staging is bounded whatever the op's size. In a reduce-scatter the credit is what is sealed of one's own block.
- * A source (broadcast, all-gather, send) gets nothing back: it begins all at once, and where it encodes or gathers it has a buffer of each
- * segment that has not left it.
+ * A source (broadcast, all-gather, send) gets nothing back: where it encodes or gathers it has a window of that on the way out (outlet.c), else it begins all at once.
  *
  * Ahead. Peers may submit the same ops in any order, and wait in between. A member sends only so much of an op to a peer that has not said
  * that it submitted it too (ahead.c); so who takes segments can keep aside what comes too early, and nothing else waits behind it.
@@ -243,6 +242,7 @@ struct group_core_options {
 	struct group_lent lent;     /* zeroed: nothing is */
 	bool spreads;               /* GROUP_DO_SPREAD is understood */
 	size_t window_bytes; /* of one op: begun by this member and not sealed here; 0: TR_OP_WINDOW_BYTES */
+	size_t outlet_bytes; /* of one op: staged by this member as its source, and not sent; 0: window_bytes */
 	size_t ahead_bytes; /* of what comes before its op is submitted here; 0: TR_AHEAD_BYTES. The same at all members */
 };
 
@@ -270,7 +270,9 @@ enum group_wait group_core_waits(const struct group_core *core, uint32_t *tag);
 /* Ops of the round whose result is not here. */
 size_t group_core_open_ops(const struct group_core *core);
 
-/* Next time at which GROUP_TICK is wanted; UINT64_MAX: none. */
+/* Is a GROUP_TICK wanted now? Giving back a buffer may make it so, beside steps. */
+bool group_core_due(const struct group_core *core);
+/* Next time at which GROUP_TICK is wanted; 0: now; UINT64_MAX: none. */
 uint64_t group_core_deadline_us(const struct group_core *core);
 
 /* Memory for the payload of a segment whose header has come from that peer: header->bytes of it, staging or the caller's own

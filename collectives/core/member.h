@@ -167,6 +167,7 @@ struct group_core {
 	uint64_t spread_view;          /* in which all peers were connected for it */
 	struct group_buffer *landings; /* that were handed out, revoked ones included */
 	size_t window_bytes;           /* of one op, begun and not sealed */
+	size_t outlet_bytes;           /* of one op (outlet.c) */
 	enum tr_algorithm found;       /* by the links, for `found_for`; TR_AUTO: nothing yet */
 	struct select_input found_for;
 	/* Of the segment of this step: whoever keeps it takes the reference and sets this to NULL. */
@@ -236,6 +237,18 @@ enum tr_algorithm window_algorithm(const struct group_core *core, uint64_t bytes
 enum tr_algorithm window_explain(const struct group_core *core, const struct window_wish *wish,
     char *reason, size_t reason_bytes);
 
+/* ---- outlet.c ---- */
+/* May the op stage one segment more? If not it is told when it may (outlet_advance). */
+bool outlet_open(struct op *op);
+/* `buffer` is about to be sent: counts it. */
+void outlet_staged(const struct group_core *core, struct op *op, struct group_buffer *buffer);
+/* A result that is to be passed on is staged, and there is no room. */
+bool outlet_waits(struct op *op, const struct op_result *result, const struct route *route);
+/* The segment is done here; it goes on its way when there is room. */
+void outlet_owe(struct op *op, uint32_t segment);
+void outlet_give(struct group_core *core, struct op *op);
+void outlet_advance(struct group_core *core); /* where there is room again */
+
 /* ---- path.c ---- */
 struct path_payload {
 	const void *data;
@@ -258,7 +271,9 @@ void path_send(struct group_core *core, struct op *op, uint32_t segment, unsigne
 /* Whatever it has submitted. */
 void path_send_now(struct group_core *core, const struct op *op, uint32_t segment, unsigned to,
     const struct path_frame *frame);
-/* A sealed segment to one peer, as it lies in memory; a send's as it was sent. */
+/* Of a send: from its input, which encodes to the same bytes every time. TR_ENOMEM. */
+tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
+/* A sealed segment to one peer, as it lies in memory; a send's as it was sent, when there is room. */
 tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
 /* The action that sends it to `copies` peers. */
 struct group_action *path_emit(struct group_core *core, const struct op *op, uint32_t segment,

@@ -62,6 +62,9 @@ void op_destroy(struct op *op, struct buffer_pool *pool)
 	if (op->sets != op->only_set)
 		free(op->sets);
 	free(op->saved);
+	if (op->outlet)
+		op->outlet->starved = false;
+	buffer_outlet_put(op->outlet);
 	op_give_back(op, pool);
 }
 
@@ -89,11 +92,12 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 {
 	op_ahead_drop(op);
 	memset(&op->known, 0, sizeof(op->known));
+	op->owed = op->owed_at = 0;
 	for (uint32_t s = 0; s < op->segments; s++) {
 		struct op_segment *segment = &op->segment[s];
 		op_fold_drop(op, pool, s);
 		segment->server = ROSTER_NONE;
-		segment->passed = segment->begun = false;
+		segment->passed = segment->begun = segment->owed = false;
 		segment->given_before |= segment->given;
 		segment->given = 0;
 		if (forget)

@@ -55,6 +55,7 @@ struct op_segment {
 	bool begun;  /* we sent our input and the result is not here: counts in op->begun */
 	bool fed; /* its error feedback is written: what is encoded again may be an input that the caller has changed since, after a release */
 	bool saved;                  /* its input is in the op's `saved` */
+	bool owed;                   /* sealed here, and not on its way (outlet.c) */
 	uint8_t given, given_before; /* bits of segment_kind: sent in this view, in earlier ones */
 };
 
@@ -88,6 +89,8 @@ struct op {
 	uint32_t cursor;           /* segments looked at, in the order in which we begin them */
 	uint32_t begun, begun_max; /* segments that we began and that are not sealed here */
 	uint32_t rotation; /* segments in a block that every member begins in another order */
+	uint32_t owed, owed_at; /* so many segments, and none of them is before that one */
+	struct buffer_outlet *outlet; /* NULL: nothing of it was staged to be sent as a source */
 	uint8_t *
 	    data; /* the result: the caller's; borrowed until the round is decided; a send has none */
 	const uint8_t *input; /* apart from the result; NULL: in place */

@@ -109,18 +109,20 @@ static void path_send_sealed(struct group_core *core, struct op *op, uint32_t se
 {
 	bool is_void = op_is_void(op, segment);
 	enum segment_encoding form = encoded ? SEGMENT_ENCODED : SEGMENT_PLAIN;
+	struct group_buffer *buffer = encoded ? encoded : result->buffer;
 
+	if (buffer)
+		outlet_staged(core, op, buffer);
 	path_send(core, op, segment, to,
 	    &(struct path_frame){ .kind = SEGMENT_SEALED,
 	        .encoding = form,
 	        .set = op_set(op, segment),
 	        .payload = encoded ? encoded->data : result->data,
 	        .bytes = is_void ? 0 : op_form_bytes(op, segment, form),
-	        .buffer = encoded ? encoded : result->buffer });
+	        .buffer = buffer });
 }
 
-/* A send's from its input again, which encodes to the same bytes as before. */
-static tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment,
+tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment,
     unsigned to)
 {
 	struct fold_part own;
@@ -141,8 +143,10 @@ tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segm
 {
 	struct op_result result;
 
-	if (op->sends)
-		return path_send_input(core, op, segment, to);
+	if (op->sends) {
+		outlet_owe(op, segment);
+		return TR_OK;
+	}
 	tr_status st = op_result_read(op, &core->pool, segment, &result);
 
 	if (st != TR_OK)
@@ -281,7 +285,10 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 		memcpy(result.data, event->segment.payload, header->bytes);
 	}
 	op_seal(op, &core->pool, s, &result, header->contributors);
-	path_pass_on(core, op, s, route, &result, held);
+	if (!held && outlet_waits(op, &result, route))
+		outlet_owe(op, s); /* it is in the caller's memory, and gathered from there again */
+	else
+		path_pass_on(core, op, s, route, &result, held);
 	buffer_put(&core->pool, held);
 	buffer_put(&core->pool, result.buffer);
 	return TR_OK;

@@ -86,8 +86,12 @@ static enum tr_algorithm window_choose(const struct group_core *core,
 
 	if (found == TR_ONE_SHOT && wish->kind != OP_REDUCED)
 		return TR_STAR; /* whose root is the given one */
-	if (wish->codec == TR_CODEC_NONE || wish->kind == OP_SOURCED || wish->kind == OP_PAIR)
+	if (wish->codec == TR_CODEC_NONE || wish->kind == OP_PAIR)
 		return found;
+	/* A ring would stage what it passes on, and has no fewer bytes. */
+	if (wish->kind == OP_SOURCED)
+		return found == TR_RING && asked == TR_AUTO && wish->collective == TR_ALL_GATHER
+		    ? TR_STAR : found;
 	if (found == TR_HIERARCHICAL ||
 	    (found == TR_RING && (asked == TR_AUTO || core->view.deterministic)))
 		return TR_DIRECT;
@@ -134,10 +138,19 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 
 /* ---- how much ---- */
 
+/* A reduce-scatter that does not lie in a row stages what it sends and, of its own block, what has come: a window of each. */
+static bool window_twice(const struct op *op)
+{
+	return op->kind == OP_SCATTERED &&
+	    !(strided_contiguous(&op->data_layout) &&
+	        (!op->input || strided_contiguous(&op->input_layout)));
+}
+
 /* Bytes of the op that all members together may have on the way. */
 static double window_bytes(const struct group_core *core, const struct op *op)
 {
-	double n = op->roster->n, most = (double)core->window_bytes;
+	double n = op->roster->n,
+	       most = (double)(window_twice(op) ? core->window_bytes / 2 : core->window_bytes);
 	double bytes = 1.5 * (double)(op->signature.count * op->element_bytes) / (n * (n - 1));
 	/* A link that carries B bytes/s for the four hops until the credit is back. */
 	double least = 4 * core->view.latency_s * op->roster->bandwidth_bytes_per_s;
@@ -181,10 +194,11 @@ static void window_limits(const struct group_core *core, struct op *op)
 /* ---- beginning ---- */
 
 /* May the next one be begun, and is there one? */
-static bool window_open(const struct op *op)
+static bool window_open(struct op *op)
 {
 	if (op->kind != OP_SCATTERED)
-		return op->cursor < op->segments && op->begun < op->begun_max;
+		return op->cursor < op->segments && op->begun < op->begun_max &&
+		    (op->sends || outlet_open(op));
 	return op->cursor < op->cut.blocks * cut_rows(&op->cut) &&
 	    (op->sealed == op->needed || op->cursor / op->cut.blocks < op->sealed + op->begun_max);
 }
@@ -283,6 +297,16 @@ static void window_void(struct group_core *core, struct op *op, uint32_t segment
 		    op->tag, op->roster->contributors[op_contributor(op, segment)]);
 }
 
+/* A send is done where it begins. */
+static void window_send(struct group_core *core, struct op *op, uint32_t segment)
+{
+	uint8_t set[ROUTE_SET_BYTES];
+
+	path_full_set(op, segment, set);
+	op_seal(op, &core->pool, segment, &(struct op_result){ 0 }, set);
+	outlet_owe(op, segment);
+}
+
 static tr_status window_begin(struct group_core *core, struct op *op, uint32_t segment)
 {
 	struct route_of of;
@@ -291,6 +315,10 @@ static tr_status window_begin(struct group_core *core, struct op *op, uint32_t s
 	if (!path_route_of(op, segment, &of)) {
 		if (op->kind != OP_SCATTERED)
 			window_void(core, op, segment);
+		return TR_OK;
+	}
+	if (op->sends) {
+		window_send(core, op, segment);
 		return TR_OK;
 	}
 	route_find(&of, op->roster->me, &route);
@@ -318,6 +346,8 @@ void window_advance(struct group_core *core, struct op *op)
 		if (st != TR_OK)
 			return;
 	}
+	if (!core->stuck)
+		outlet_give(core, op);
 }
 
 /* Ops of one size come in a row, and what is asked about them takes many divisions: the last answer is kept. */
@@ -325,6 +355,7 @@ static enum tr_algorithm window_of_op(struct group_core *core, const struct op *
 {
 	const struct window_wish wish = { .algorithm = (enum tr_algorithm)op->signature.algorithm,
 		.kind = op->kind,
+		.collective = (enum tr_collective)op->signature.collective,
 		.codec = op->codec,
 		.bytes = op->signature.count * op->element_bytes };
 	const struct select_input input = window_input(core, op->roster, &wish);
@@ -347,6 +378,7 @@ void window_start(struct group_core *core, struct op *op)
 	while (open < op->segments &&
 	    (op->segment[open].sealed || op->segment[open].server != ROSTER_NONE))
 		open++;
+	outlet_give(core, op); /* of what was sealed before this view */
 	/* What is left may be results that only lost peers needed. */
 	if (open == op->segments || (op->roster->live_count == 0 && op_done(op)))
 		return;

@@ -265,6 +265,8 @@ void member_end(struct member *member, tr_status status, const char *reason);
 /* Ends it, and frees it when its connections are closed. */
 void member_destroy(struct member *member, tr_status status, const char *reason);
 void member_unhold(struct member *member);
+/* A buffer went back to its core, perhaps beside a step. */
+void member_look_due(struct member *member);
 void member_publish(struct member *member); /* for heartbeats: who waits for whom has changed */
 void engine_publish(struct engine *engine); /* it is told: once a turn, not once an event */
 /* One event into the core, and all that follows. */

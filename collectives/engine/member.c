@@ -155,6 +155,12 @@ static void schedule_tick(struct member *member)
 	(void)uv_timer_start(&member->tick, on_tick, wait_ms, 0);
 }
 
+void member_look_due(struct member *member)
+{
+	if (group_core_due(member->core) && !member->stepping && !member->over)
+		schedule_tick(member);
+}
+
 void member_publish(struct member *member)
 {
 	member->unpublished = true;
@@ -289,6 +295,7 @@ void member_let_posts(struct member *member, bool held)
 	member->stepping = false;
 	if (member->posted != NULL)
 		step_what_was_posted(member);
+	member_look_due(member);
 }
 
 static void on_tick(uv_timer_t *timer)

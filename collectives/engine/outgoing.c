@@ -91,6 +91,7 @@ void outgoing_let_go(struct outgoing *out)
 		if (out->kept)
 			out->link->kept_bytes -= out->body_bytes;
 		group_buffer_release(out->member->core, out->buffer);
+		member_look_due(out->member);
 	}
 	out->buffer = NULL;
 	out->gone = true;

@@ -114,12 +114,71 @@ static double line_mib(const char *path, const char *key)
 	return kib / 1024;
 }
 
-/* What resident memory counts beyond the pages that there are: libtraincoll's engine sees the caller's memory through a mapping of
- * its own, so its pages count twice. */
-static double counted_twice_mib(void)
+/* ---- of resident memory, what is not this process's own ---- */
+
+#define OWN_FILES_MAX 64
+
+struct own_file {
+	unsigned long inode;
+	double mib; /* of its largest mapping */
+};
+
+struct own {
+	double elsewhere_mib;
+	struct own_file files[OWN_FILES_MAX];
+	unsigned file_count;
+	bool library, writable; /* the mapping whose lines are read */
+	unsigned long inode;
+	double rss_mib;
+};
+
+/* The library's memory: what a process only reads is a peer's, and what it maps twice, as the engine does the caller's, is there once. */
+static void own_library(struct own *own)
 {
-	const char *path = "/proc/self/smaps_rollup";
-	return line_mib(path, "Rss:") - line_mib(path, "Pss:");
+	unsigned i = 0;
+	if (!own->writable) {
+		own->elsewhere_mib += own->rss_mib;
+		return;
+	}
+	while (i < own->file_count && own->files[i].inode != own->inode)
+		i++;
+	if (i == OWN_FILES_MAX)
+		return;
+	if (i == own->file_count)
+		own->files[own->file_count++] = (struct own_file){ own->inode, 0 };
+	own->elsewhere_mib += fmin(own->files[i].mib, own->rss_mib);
+	own->files[i].mib = fmax(own->files[i].mib, own->rss_mib);
+}
+
+/* All else that processes share counts by parts. */
+static void own_line(struct own *own, const char *line)
+{
+	char flags[8];
+	double kib;
+	if (sscanf(line, "%*x-%*x %7s %*x %*x:%*x %lu", flags, &own->inode) == 2) {
+		own->library = strstr(line, "/memfd:traind-") != NULL;
+		own->writable = flags[1] == 'w';
+	} else if (sscanf(line, "Rss: %lf", &kib) == 1) {
+		own->rss_mib = kib / 1024;
+	} else if (sscanf(line, "Pss: %lf", &kib) == 1) {
+		if (own->library)
+			own_library(own);
+		else
+			own->elsewhere_mib += own->rss_mib - kib / 1024;
+	}
+}
+
+static double elsewhere_mib(void)
+{
+	char line[512];
+	struct own own = { 0 };
+	FILE *file = fopen("/proc/self/smaps", "r");
+	if (file == NULL)
+		return 0;
+	while (fgets(line, sizeof(line), file) != NULL)
+		own_line(&own, line);
+	(void)fclose(file);
+	return own.elsewhere_mib;
 }
 
 static double huge_mib(void)
@@ -169,17 +228,29 @@ static void forget_peak(void)
 	(void)close(fd);
 }
 
+/* The library maps large buffers of the caller's a second time, in a thread of its own: what is resident stands still for a while when that is over. */
+static void settle(void)
+{
+	double resident = 0, before = -1;
+	for (unsigned i = 0; i < 100 && resident != before; i++) {
+		before = resident;
+		(void)usleep(50000);
+		resident = line_mib("/proc/self/status", "VmRSS:");
+	}
+}
+
 void measure_memory_begin(struct measure_memory *memory)
 {
+	settle();
 	forget_peak();
 	*memory = (struct measure_memory){ line_mib("/proc/self/status", "VmRSS:"),
-		counted_twice_mib() };
+		elsewhere_mib() };
 }
 
 double measure_memory_grown_mib(const struct measure_memory *memory)
 {
 	double grown = line_mib("/proc/self/status", "VmHWM:") - memory->rss_mib;
-	return fmax(0, grown - fmax(0, counted_twice_mib() - memory->twice_mib));
+	return fmax(0, grown - fmax(0, elsewhere_mib() - memory->elsewhere_mib));
 }
 
 /* ---- the run ---- */

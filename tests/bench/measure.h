@@ -103,7 +103,7 @@ void measure_memory_collapse(void *memory, size_t bytes);
 
 /* By how much this process's peak of resident memory grew since; pages that are mapped twice count once. */
 struct measure_memory {
-	double rss_mib, twice_mib; /* as it began */
+	double rss_mib, elsewhere_mib; /* as it began */
 };
 void measure_memory_begin(struct measure_memory *memory);
 double measure_memory_grown_mib(const struct measure_memory *memory);

@@ -20,7 +20,7 @@ static struct tr_digest digest_of(const void *data, size_t bytes)
 static void message_release(struct sim *sim, unsigned from, struct sim_message *message)
 {
 	if (message->buffer)
-		group_buffer_release(sim->nodes[from].core, message->buffer);
+		node_release(sim, from, message->buffer);
 	if (message->place)
 		group_buffer_release(sim->nodes[message->to].core, message->place);
 	if (message->copied)
@@ -45,7 +45,7 @@ static void message_copy(struct sim *sim, unsigned from, struct sim_message *mes
 	message->payload = copy;
 	message->copied = true;
 	if (message->buffer)
-		group_buffer_release(sim->nodes[from].core, message->buffer);
+		node_release(sim, from, message->buffer);
 	message->buffer = NULL;
 }
 

@@ -275,6 +275,28 @@ static void node_tell_done(const struct sim_node *node, struct group_actions *ac
 	}
 }
 
+static void node_tick(struct sim *sim, unsigned number)
+{
+	struct sim_node *node = &sim->nodes[number];
+	uint64_t deadline = group_core_deadline_us(node->core);
+
+	if (deadline == 0)
+		deadline = sim->now_us;
+	if (deadline == UINT64_MAX || deadline >= node->tick_us)
+		return;
+	node->tick_us = deadline;
+	sim_at(sim, deadline, SIM_CORE_TICK, number, 0, deadline);
+}
+
+void node_release(struct sim *sim, unsigned number, struct group_buffer *buffer)
+{
+	struct sim_node *node = &sim->nodes[number];
+
+	group_buffer_release(node->core, buffer);
+	if (node->alive && group_core_due(node->core))
+		node_tick(sim, number);
+}
+
 tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 {
 	struct sim_node *node = &sim->nodes[number];
@@ -313,11 +335,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 		return TR_ESTALE;
 	aim_at_member(sim, number);
 	board_wake(sim, number);
-	uint64_t deadline = group_core_deadline_us(node->core);
-	if (deadline != UINT64_MAX && deadline < node->tick_us) {
-		node->tick_us = deadline;
-		sim_at(sim, deadline, SIM_CORE_TICK, number, 0, deadline);
-	}
+	node_tick(sim, number);
 	return st;
 }
 

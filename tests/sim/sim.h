@@ -316,6 +316,7 @@ void node_start(struct sim *sim, unsigned node);
 void node_follow(struct sim *sim);
 void node_crash(struct sim *sim, unsigned node, bool silently, const char *why);
 tr_status node_step(struct sim *sim, unsigned node, struct group_event *event);
+void node_release(struct sim *sim, unsigned node, struct group_buffer *buffer); /* back to its core */
 void node_message(struct sim *sim, unsigned node, const Traind__Peer__ToNode *message);
 void node_finish(struct sim *sim, unsigned node);
 void node_connect(struct sim *sim, unsigned node);
@@ -530,7 +531,7 @@ struct sim {
 	bool releases;                    /* workers take memory back in the middle of rounds */
 	bool tells;                       /* cores say of each op that it is done */
 	unsigned hosts;                   /* that nodes share; 0: unknown */
-	size_t window_bytes, ahead_bytes; /* group_core_options */
+	size_t window_bytes, outlet_bytes, ahead_bytes; /* group_core_options */
 	uint32_t segment_bytes;
 	const struct sim_callers *callers; /* NULL: those of worker.c */
 	void *calls;                       /* theirs */
@@ -588,7 +589,7 @@ struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
 	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors; 6: and workers took memory
-	 * back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared states of their own; 9: that came gradually. */
+	 * back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared states of their own; 9: that came gradually; 10: and what sources staged had a window. */
 	unsigned had;
 	const char *name, *what;
 };

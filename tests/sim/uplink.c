@@ -263,6 +263,7 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 		struct group_core_options options = { .group = joined->group,
 			.peer = joined->peer,
 			.window_bytes = sim->window_bytes,
+			.outlet_bytes = sim->outlet_bytes,
 			.ahead_bytes = plant_ahead(sim, number),
 			.lent = { board_lent_intact, node },
 			.spreads = sim->boards };

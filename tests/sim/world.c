@@ -273,6 +273,7 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 		sim->ahead_bytes = 1 + 256 * rng_below(sim->key, STREAM_SETUP, 8, 16);
 	if (sim->boards && rng_below(sim->key, STREAM_SETUP, 15, 2) == 0)
 		sim->ahead_bytes = 0;
+	sim->outlet_bytes = !named || named->had >= 10 ? 0 : SIZE_MAX;
 	sim->tells = named && named->had < 3;
 	sim->deterministic = sim_chance(sim, 40);
 	sim->founders = 1 + (unsigned)sim_draw(sim, 5);

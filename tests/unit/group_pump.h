@@ -21,7 +21,8 @@
 #define PUMP_MEMBERS 8
 #define PUMP_TRACE   262144
 #endif
-#define PUMP_MESSAGES 16384
+#define PUMP_MESSAGES      16384
+#define PUMP_SEGMENT_BYTES 16 /* of the first view */
 
 struct pump_member {
 	struct group_core *core;
@@ -49,6 +50,8 @@ struct pump {
 	size_t trace_length;
 	uint64_t now_us; /* of all steps that say no time */
 	bool aside;      /* parked segments are kept aside, and nothing waits behind them */
+	bool holds;      /* what frames are staged in goes back when they are delivered, or dropped */
+	struct group_buffer *held[PUMP_MESSAGES];
 };
 
 static inline void pump_trace(struct pump *pump, const char *format, ...)
@@ -67,11 +70,18 @@ static inline void pump_trace(struct pump *pump, const char *format, ...)
 static inline void pump_queue(struct pump *pump, unsigned from, struct group_action *action)
 {
 	assert_true(pump->last < PUMP_MESSAGES);
+	if (pump->holds && action->kind == GROUP_DO_SEND_SEGMENT) {
+		pump->held[pump->last] = action->buffer;
+		action->buffer = NULL;
+	}
 	pump->messages[pump->last++] = core_message_take(pump->members[from].core, from, action);
 }
 
 static inline void pump_done(struct pump *pump, size_t at)
 {
+	if (pump->held[at] != NULL)
+		group_buffer_release(pump->members[pump->messages[at]->from].core, pump->held[at]);
+	pump->held[at] = NULL;
 	core_message_free(pump->messages[at]);
 	pump->messages[at] = NULL;
 }
@@ -170,6 +180,16 @@ static inline void pump_act(struct pump *pump, unsigned who, struct group_action
 	group_actions_clear(actions);
 }
 
+static inline tr_status pump_step(struct pump *pump, unsigned who, const struct group_event *event);
+
+/* Giving back a buffer may have made a step due. */
+static inline void pump_due(struct pump *pump, unsigned who)
+{
+	if (group_core_due(pump->members[who].core) && pump->members[who].failed == TR_OK &&
+	    !pump->members[who].dead)
+		(void)pump_step(pump, who, &(struct group_event){ .kind = GROUP_TICK });
+}
+
 static inline tr_status pump_step(struct pump *pump, unsigned who, const struct group_event *event)
 {
 	struct group_actions actions = { 0 };
@@ -182,6 +202,7 @@ static inline tr_status pump_step(struct pump *pump, unsigned who, const struct 
 		    error.text);
 	pump_act(pump, who, &actions);
 	group_actions_finish(&actions);
+	pump_due(pump, who);
 	return st;
 }
 
@@ -255,7 +276,9 @@ static inline unsigned pump_some(struct pump *pump, unsigned most)
 			pump_trace_message(pump, message, st);
 			if (wrote > 0)
 				pump_trace(pump, "%s", after);
+			unsigned from = message->from;
 			pump_done(pump, i);
+			pump_due(pump, from);
 			done++;
 			moved = true;
 			break;
@@ -370,7 +393,7 @@ static inline struct pump *pump_create(unsigned n)
 /* The first view of members 1..n: all contribute from round 1. */
 static inline struct pump_view pump_first_view(const struct pump *pump)
 {
-	struct pump_view v = { .number = 1, .base_round = 1, .count = pump->n, .segment_bytes = 16 };
+	struct pump_view v = { .number = 1, .base_round = 1, .count = pump->n, .segment_bytes = PUMP_SEGMENT_BYTES };
 	for (unsigned i = 0; i < pump->n; i++) {
 		v.peers[i] = i + 1;
 		v.participate_from[i] = v.contribute_from[i] = 1;
@@ -431,6 +454,8 @@ static inline tr_status pump_close(struct pump *pump, unsigned who, uint64_t sam
 
 static inline void pump_destroy(struct pump *pump)
 {
+	for (size_t i = 0; i < pump->last; i++)
+		pump_done(pump, i);
 	for (unsigned i = 0; i < pump->n; i++) {
 		group_core_destroy(pump->members[i].core);
 		if (pump->members[i].report)
@@ -438,8 +463,6 @@ static inline void pump_destroy(struct pump *pump)
 		if (pump->members[i].record)
 			traind__peer__round_commit__free_unpacked(pump->members[i].record, NULL);
 	}
-	for (size_t i = 0; i < pump->last; i++)
-		pump_done(pump, i);
 	free(pump);
 }
 

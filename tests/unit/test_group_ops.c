@@ -214,10 +214,11 @@ static tr_status submit(struct pump *pump, const struct test_op *op, unsigned wh
 static void run(struct test_op op)
 {
 	static struct test_memory memory[PUMP_MEMBERS];
-	struct pump *pump = pump_create(op.n);
+	struct pump *pump = pump_create_with(op.n, op.strided ? 2 * PUMP_SEGMENT_BYTES : 0);
 	struct pump_view view = pump_first_view(pump);
 	bool pair = op.collective == TR_SEND;
 	unsigned destination = (op.root + 1) % op.n;
+	pump->holds = op.strided; /* so that sources wait for room */
 	view.algorithm = (Traind__Peer__Algorithm)op.algorithm;
 	view.deterministic = op.count % 2 != 0;
 	for (unsigned i = 0; i < op.n; i++)

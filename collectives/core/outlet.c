@@ -1,0 +1,106 @@
+/* What goes out of a broadcast, an all-gather or a send. Who gives its own there gets no result back that would be the credit for its next segment. What lies in a row and has
+ * no codec goes out of the caller's memory, all at once. Else it is staged; so much of it may be out at a time (buffer_outlet), and what was sent, or dropped, makes room for
+ * more. A frame that waits for its receiver to submit the op is out too.
+ *
+ * A send is done at once here, as its caller was promised, and owes its segments. Who passes on what does not lie in a row here owes it too while there is no room, and gathers it
+ * again. A source is done when it has staged its last segment. Encoded bytes that are passed on are held, and only counted: they cannot be made again.
+ *
+ * Room is noticed when a buffer comes back, between steps: group_core_due, and its owner takes a step (GROUP_TICK).
+ */
+#include <stdlib.h>
+
+#include "collectives/core/member.h"
+
+bool outlet_open(struct op *op)
+{
+	struct buffer_outlet *outlet = op->outlet;
+	bool open = !outlet || outlet->bytes < outlet->most;
+
+	if (outlet)
+		outlet->starved = !open;
+	return open;
+}
+
+void outlet_staged(const struct group_core *core, struct op *op, struct group_buffer *buffer)
+{
+	if (op->kind != OP_SOURCED && op->kind != OP_PAIR)
+		return;
+	if (!op->outlet) {
+		op->outlet = malloc(sizeof(*op->outlet));
+		if (!op->outlet)
+			return; /* so nothing bounds it */
+		*op->outlet = (struct buffer_outlet){ .most = core->outlet_bytes, .references = 1 };
+	}
+	buffer_outlet_add(op->outlet, buffer);
+}
+
+bool outlet_waits(struct op *op, const struct op_result *result, const struct route *route)
+{
+	return op->kind == OP_SOURCED && result->buffer && route->down_count > 0 && !outlet_open(op);
+}
+
+/* ---- what is done here, and not on its way ---- */
+
+void outlet_owe(struct op *op, uint32_t segment)
+{
+	op->owed += !op->segment[segment].owed;
+	op->segment[segment].owed = true;
+	if (segment < op->owed_at)
+		op->owed_at = segment;
+}
+
+static tr_status outlet_send(struct group_core *core, struct op *op, uint32_t segment)
+{
+	struct route_of of;
+	struct op_result result;
+	struct route route;
+
+	if (!path_route_of(op, segment, &of))
+		return TR_OK; /* nobody is left who gets it */
+	if (op->sends)
+		return of.to == ROSTER_NONE ? TR_OK : path_send_input(core, op, segment, of.to);
+	tr_status st = op_result_read(op, &core->pool, segment, &result);
+	if (st != TR_OK)
+		return st;
+	route_find(&of, op->roster->me, &route);
+	path_pass_on(core, op, segment, &route, &result, NULL);
+	buffer_put(&core->pool, result.buffer);
+	return TR_OK;
+}
+
+void outlet_give(struct group_core *core, struct op *op)
+{
+	while (op->owed > 0 && outlet_open(op)) {
+		uint32_t segment = op->owed_at++;
+		if (!op->segment[segment].owed)
+			continue;
+		if (outlet_send(core, op, segment) != TR_OK) {
+			op->owed_at = segment;
+			core->status = TR_ENOMEM;
+			return;
+		}
+		op->segment[segment].owed = false;
+		op->owed--;
+	}
+}
+
+/* ---- room ---- */
+
+bool group_core_due(const struct group_core *core)
+{
+	return core->pool.outlet_due;
+}
+
+void outlet_advance(struct group_core *core)
+{
+	bool stands = core->proposal != 0 || core->stuck || !round_active(core);
+
+	if (!core->pool.outlet_due)
+		return;
+	core->pool.outlet_due = false;
+	for (size_t i = 0; i < core->op_count && !stands; i++) {
+		struct op *op = core->ops[i];
+		if (op->outlet && op->outlet->starved && outlet_open(op))
+			window_advance(core, op);
+	}
+}
