@@ -176,10 +176,12 @@ def test_the_script_prints_a_table_and_draws(tmp_path):
 def test_the_scale_s_counts_are_what_its_formulas_say():
     """scalebench ends with an error where they are not."""
     rows = rows_of(BUILD / "bin" / "scalebench", "--json")
-    assert {row["peers"] for row in rows if row["algo"] == "direct"} == {8, 64, 256, 512, 4096}
+    for algo in ("ring", "star", "direct", "hierarchical", "one-shot"):
+        assert {row["peers"] for row in rows if row["algo"] == algo} == {8, 64, 256, 512, 4096}
     for row in rows:
         assert row["counted"] == (row["peers"] <= 256) and row["control"] == 2 * (row["peers"] - 1)
         assert row["segments"] > 0 and row["install_bytes"] > row["report_bytes"] > 0 and row["op_s"] > 0 and row["view_s"] > 0
+        assert row["most_sent"] >= row["most_far"] > 0 and row["host_far"] >= row["most_far"]
 
 
 def test_relaybench_measures_both_ways_in_turns():
