@@ -430,12 +430,14 @@ void aim_in_step(struct sim *sim, unsigned node, size_t actions); /* before they
 void aim_at_member(struct sim *sim, unsigned node);               /* after them */
 void aim_at_memberd(struct sim *sim);
 void aim_fire(struct sim *sim, unsigned number, unsigned victim);
+void aim_at_begin(struct sim *sim, unsigned node); /* its worker is to submit ops */
 
 /* ---- cover.c ---- */
 unsigned cover_member(const struct group_core *core); /* its state */
 unsigned cover_frozen(unsigned member_state);         /* the same, frozen */
 unsigned cover_group(const struct sim *sim);
-struct sim_aim cover_rare(uint64_t pick); /* a fault in a state that chance hardly meets */
+struct sim_aim cover_rare(uint64_t pick);   /* a fault in a state that chance hardly meets */
+struct sim_aim cover_seldom(uint64_t pick); /* in one that those do not meet either */
 const char *cover_name(const struct sim_aim *aim);
 /* A fault strikes now; `victim` SIM_NODES_MAX: memberd, or nobody. */
 void cover_strike(const struct sim *sim, enum sim_fault_kind kind, unsigned victim);
@@ -583,6 +585,9 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 /* ---- seeds.c: seeds that found a bug, by name ---- */
 #define SIM_STALLS_FROM UINT64_C(10000001)
 #define SIM_BOARDS_FROM UINT64_C(20000001) /* odd ones stall too */
+#define SIM_SELDOM_FROM \
+	UINT64_C(       \
+	    30000001) /* as the first ones, but with faults aimed at what these hardly meet (cover.c) */
 
 struct sim_seed {
 	uint64_t seed;
