@@ -64,7 +64,7 @@ void aim_plan(struct sim *sim)
 	for (unsigned i = 0; i < sim->aim_count; i++) {
 		struct sim_aim *aim = &sim->aims[i];
 		uint64_t pick = rng_below(sim->key, STREAM_AIM, 1 + i, 1u << 30);
-		*aim = seldom ? cover_seldom(pick) : cover_rare(pick);
+		*aim = cover_rare(pick, seldom);
 		aim_prepare(sim, aim);
 		sim_trace(sim, "a fault is aimed at %s", cover_name(aim));
 	}
@@ -98,6 +98,24 @@ void aim_in_step(struct sim *sim, unsigned number, size_t actions)
 	}
 }
 
+static bool aims_at_frozen_failure(const struct sim_aim *aim)
+{
+	return !aim->of_memberd && aim->state % ROUND_STATES == ROUND_FAILED &&
+	    cover_frozen(aim->state) == aim->state;
+}
+
+/* A broken link makes memberd propose, and that freezes it. Who has failed freezes no more, so that one has to be frozen while the refusal of its vote is on its way. */
+static bool aim_leads(const struct sim *sim, const struct sim_aim *aim, unsigned state,
+    unsigned number)
+{
+	if (!aims_at_frozen_failure(aim))
+		return cover_frozen(state) == aim->state;
+	return state % ROUND_STATES == ROUND_CLOSED &&
+	    cover_frozen(state) + ROUND_FAILED - ROUND_CLOSED == aim->state &&
+	    cover_frozen(state) != state &&
+	    (sim->mismatch_node == (int)number || sim->salt_node == (int)number);
+}
+
 /* After a step. What strikes does so at the next event: nothing is pulled from under the one that is handled. */
 void aim_at_member(struct sim *sim, unsigned number)
 {
@@ -110,8 +128,8 @@ void aim_at_member(struct sim *sim, unsigned number)
 		unsigned state = cover_member(core);
 		if (state == aim->state && aim->kind != FAULT_CRASH_AT_ACTION) {
 			sim_at(sim, sim->now_us, SIM_AIM, i, number, 0);
-		} else if (!aim->led && cover_frozen(state) == aim->state) {
-			aim->led = true; /* a broken link makes memberd propose, and that freezes it */
+		} else if (!aim->led && aim_leads(sim, aim, state, number)) {
+			aim->led = true;
 			fault_strike(sim, FAULT_BREAK_LINK, number);
 		}
 	}
@@ -133,12 +151,18 @@ void aim_at_begin(struct sim *sim, unsigned number)
 {
 	for (unsigned i = 0; i < sim->aim_count; i++) {
 		struct sim_aim *aim = &sim->aims[i];
-		if (!aim_waits(sim, aim) || !aim->of_memberd || aim->kind != FAULT_MISMATCH ||
-		    sim->mismatch_node >= 0 || sim->salt_node >= 0 ||
-		    cover_group(sim) != aim->state)
+		if (!aim_waits(sim, aim) || sim->mismatch_node >= 0 || sim->salt_node >= 0)
 			continue;
-		aim_done(sim, aim);
-		sim->mismatch_node = (int)number;
+		if (aims_at_frozen_failure(aim) && sim->nodes[number].core->needs_state &&
+		    cover_frozen(cover_member(sim->nodes[number].core)) + ROUND_FAILED -
+		            ROUND_OPEN ==
+		        aim->state) {
+			*(sim_chance(sim, 50) ? &sim->mismatch_node : &sim->salt_node) = (int)number;
+		} else if (aim->of_memberd && aim->kind == FAULT_MISMATCH &&
+		    cover_group(sim) == aim->state) {
+			aim_done(sim, aim);
+			sim->mismatch_node = (int)number;
+		}
 	}
 }
 
