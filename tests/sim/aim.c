@@ -58,7 +58,8 @@ void aim_plan(struct sim *sim)
 {
 	bool seldom = sim->seed >= SIM_SELDOM_FROM;
 
-	if ((sim->seed % 8 != 5 && !seldom) || sim->plant != PLANT_NONE || is_named(sim->seed))
+	if ((sim->seed % 8 != 5 && !seldom) || sim->plant != PLANT_NONE ||
+	    (!seldom && is_named(sim->seed)))
 		return;
 	sim->aim_count = 1 + (unsigned)rng_below(sim->key, STREAM_AIM, 0, SIM_AIMS_MAX);
 	for (unsigned i = 0; i < sim->aim_count; i++) {
