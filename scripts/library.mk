@@ -1,4 +1,4 @@
-# Programs that link libtraincoll.so alone, as a user's do: tests/system/test_library.py runs library_peer, test_library_scopes.py mesh_peer, test_library_release.py release_peer, test_backend_mpi.py and test_backend_nccl.py domain_peer, scripts/bench_nccl.py domainbench, `make bench` collbench, faultbench by hand.
+# Programs that link libtraincoll.so alone, as a user's do: tests/system/test_library.py runs library_peer, test_library_scopes.py mesh_peer, test_library_release.py release_peer, test_backend_mpi.py and test_backend_nccl.py domain_peer, scripts/bench_nccl.py domainbench, `make bench` collbench, memorybench and faultbench.
 LIBRARY_PROGRAMS := $(BUILD)/tests/library_peer $(BUILD)/tests/mesh_peer $(BUILD)/tests/release_peer $(BUILD)/tests/soak_peer $(BUILD)/tests/domain_peer $(BUILD)/bin/domainbench $(BUILD)/bin/collbench $(BUILD)/bin/faultbench $(BUILD)/bin/memorybench
 $(BUILD)/tests/library_peer: $(BUILD)/obj/tests/system/library_peer.o
 $(BUILD)/tests/mesh_peer: $(BUILD)/obj/tests/system/mesh_peer.o
@@ -20,4 +20,4 @@ $(BUILD)/tests/sync_peer: $(BUILD)/obj/tests/system/sync_peer.o $(BUILD)/lib/lib
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 .PHONY: test-programs
 test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/tests/fake_nccl.so $(BUILD)/tests/sync_peer $(BUILD)/bin/memberd
-bench: $(BUILD)/bin/collbench $(BUILD)/bin/domainbench
+bench: $(BUILD)/bin/collbench $(BUILD)/bin/domainbench $(BUILD)/bin/faultbench

@@ -142,4 +142,7 @@ void state_gradual_resume(struct member *member)
 	struct tr_state_progress progress = { 0 };
 	state_gradual_progress(member, &progress);
 	receive->here_before = progress.bytes - progress.missing;
+	/* Nothing is to come that would begin it: it is digested while the donor does so. */
+	if (receive->plan.missing == 0)
+		state_work_wake(member);
 }

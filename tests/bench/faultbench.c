@@ -1,14 +1,17 @@
 /* What a death and a join cost the others, through libtraincoll with a real memberd: each trial is a group of its own.
  *
  *	faultbench --fault kill --world 4 --bytes 67108864 --policy keep --trials 5 --json
- *	faultbench --fault join --world 3 --bytes 1048576 --transport tcp
+ *	faultbench --fault join --world 3 --bytes 1048576 --transport tcp --state 16777216 --gradual
  *
  * kill: one process gets SIGKILL halfway through an op. extra_ms: how much later the last survivor's op ended than the median of
  * undisturbed ones; resumed_ms: from the kill to the last survivor's return from the disturbed op.
  * join: one more process comes. takes_part_ms: from its connect to its first round's commit; admitted_ms: to the return of
  * tr_group_join; ready_ms: to tr_state_ready, its memory touched; next_op_ms: by how much the others' first round with it was longer
- * than their median round; stall_ms: the same of the longest of their rounds while it came; calm_most_ms: of undisturbed ones; settled_ms:
- * of the median of the rounds after the first: what one member more costs in each round, on processors and links that were full.
+ * than their median round, next_result_ms: the result of its op; stall_ms: the first of the longest of their rounds while it came;
+ * calm_most_ms: of undisturbed ones; settled_ms: of the median of the rounds after the first: what one member more costs in each round, on
+ * processors and links that were full.
+ * --state: so many bytes come to the newcomer from the others, in its first round, which ends with it, or with --gradual over as many as
+ * it takes, units of UNIT_BYTES; state_ms: from its connect until it is there; contributes_ms: until the commit of the first round that counts its input.
  * Medians over the trials, with the least and the most.
  */
 #include <errno.h>
@@ -39,12 +42,14 @@
 #define CALM       9 /* rounds that a median is taken of */
 #define AFTER      4 /* rounds after a death */
 #define TRIALS_MAX 101
+#define UNIT_BYTES ((size_t)256 << 10) /* of a gradual state */
+#define STEP       4096                /* bytes from one that is looked at to the next */
 
 struct bench {
 	const char *memberd, *fault, *policy, *algorithm, *transport, *log_level, *address;
 	unsigned world, trials;
-	size_t bytes;
-	bool json;
+	size_t bytes, state;
+	bool gradual, json;
 };
 
 /* Of one round in one process; 0: not yet. */
@@ -54,8 +59,9 @@ struct stamps {
 };
 
 struct row {
-	uint64_t connect_ns, joined_ns, ready_ns;
+	uint64_t connect_ns, joined_ns, ready_ns, state_ns;
 	_Atomic uint64_t first_round; /* that it committed */
+	_Atomic uint64_t whole_round; /* to which it contributed */
 	struct stamps rounds[ROUNDS_MAX];
 	uint64_t wrong;
 };
@@ -96,12 +102,68 @@ static void stamp(const struct shared *shared, _Atomic uint64_t *what, uint64_t 
 		continue;
 }
 
+/* Of the state's bytes in each STEP of them. */
+static uint8_t state_byte(size_t at)
+{
+	return (uint8_t)(1 + at / STEP % 251);
+}
+
+static uint64_t state_wrong(const struct bench *bench, const uint8_t *state)
+{
+	uint64_t wrong = 0;
+	for (size_t i = 0; i < bench->state; i += STEP)
+		wrong += state[i] != state_byte(i);
+	return wrong;
+}
+
+/* Declares it; who comes later gets it. */
+static uint8_t *state_add(tr_group *group, const struct bench *bench, bool newcomer)
+{
+	struct tr_error error = { 0 };
+	uint8_t *state = tr_alloc(group, bench->state);
+	if (state == NULL)
+		_exit(1);
+	for (size_t i = 0; i < bench->state; i += STEP)
+		state[i] = newcomer ? 0 : state_byte(i);
+	if (!bench->gradual)
+		check(tr_state_add(group, "state", state, bench->state, &error), "state", &error);
+	for (size_t at = 0, unit = 1; bench->gradual && at < bench->state;
+	     at += UNIT_BYTES, unit++) {
+		size_t bytes = bench->state - at < UNIT_BYTES ? bench->state - at : UNIT_BYTES;
+		char name[32];
+		(void)snprintf(name, sizeof(name), "state-%zu", unit);
+		check(tr_state_add_gradual(group, name, state + at, bytes, (uint32_t)unit, &error),
+		    "state", &error);
+	}
+	return state;
+}
+
+/* false: it goes on without, since it comes gradually and something has come. */
+static bool state_receive(tr_group *group, const struct bench *bench)
+{
+	struct tr_error error = { 0 };
+	struct tr_state_progress progress;
+	tr_status st = TR_ETIMEDOUT;
+	for (uint32_t wait_ms = 0; bench->gradual && st == TR_ETIMEDOUT; wait_ms = 1) {
+		st = tr_state_receive_for(group, wait_ms, &progress, &error);
+		if (st == TR_ETIMEDOUT && progress.may_defer && progress.kept > 0)
+			return false;
+	}
+	if (!bench->gradual)
+		st = tr_state_receive(group, &error);
+	if (st == TR_ERESTART)
+		return false;
+	check(st, "state", &error);
+	return true;
+}
+
 /* Until its op is reduced and the round committed; false: the round begins again. */
 static bool attempt(tr_group *group, const struct bench *bench, const struct shared *shared,
     struct row *row, float *data)
 {
 	struct tr_error error = { 0 };
 	struct tr_round round, committed;
+	struct tr_commit commit = { 0 };
 	size_t count = bench->bytes / sizeof(float);
 	check(tr_round_begin(group, &round, &error), "begin", &error);
 	struct stamps *stamps = &row->rounds[round.round % ROUNDS_MAX];
@@ -116,10 +178,12 @@ static bool attempt(tr_group *group, const struct bench *bench, const struct sha
 	if (st == TR_ERESTART)
 		return false;
 	check(st, "all-reduce", &error);
-	if (round.receive_state)
-		check(tr_state_receive(group, &error), "state", &error);
+	if (round.receive_state && !state_receive(group, bench))
+		commit.flags = TR_DEFER_STATE;
+	else if (row->state_ns == 0)
+		row->state_ns = now_ns();
 	stamp(shared, &stamps->done_ns, now_ns());
-	st = tr_round_commit(group, NULL, &committed, &error);
+	st = tr_round_commit(group, &commit, &committed, &error);
 	if (st == TR_ERESTART)
 		return false;
 	check(st, "commit", &error);
@@ -127,6 +191,8 @@ static bool attempt(tr_group *group, const struct bench *bench, const struct sha
 	stamp(shared, &stamps->committed_ns, now_ns());
 	for (size_t i = 0; i < count && !committed.partial; i += count / 100 + 1)
 		row->wrong += data[i] != (float)(i % 16) * (float)committed.contributors;
+	if (row->whole_round == 0 && flags != 0)
+		stamp(shared, &row->whole_round, committed.round);
 	if (row->first_round == 0)
 		stamp(shared, &row->first_round, committed.round);
 	return true;
@@ -161,12 +227,15 @@ static void run_process(const struct bench *bench, unsigned trial, struct shared
 	if (data == NULL)
 		_exit(1);
 	memset(data, 0, bench->bytes); /* as who has parameters to begin with */
+	const uint8_t *state = bench->state > 0 ? state_add(group, bench, number == bench->world)
+	                                        : NULL;
 	check(tr_state_ready(group, 0, &error), "ready", &error);
 	row->ready_ns = now_ns();
 	uint64_t round = 0;
 	while (row->first_round == 0 || row->first_round + round < shared->last_round + 1)
 		if (attempt(group, bench, shared, row, data))
 			round++;
+	row->wrong += state_wrong(bench, state);
 	tr_group_leave(group);
 	_exit(row->wrong == 0 ? 0 : 3);
 }
@@ -251,7 +320,8 @@ static double calm_ms(struct shared *shared, unsigned number, bool whole, double
 
 struct outcome {
 	double calm, extra, resumed; /* kill */
-	double admitted, ready, takes_part, next_op, stall, calm_most, settled;
+	double admitted, ready, takes_part, state, contributes;
+	double next_op, next_result, stall, calm_most, settled;
 };
 
 static bool kill_one(struct trial *t, struct outcome *out)
@@ -295,25 +365,30 @@ static bool join_one(struct trial *t, struct outcome *out)
 	const struct bench *bench = t->bench;
 	struct row *row = &t->shared->rows[bench->world];
 	if (!wait_round(t, WARM + CALM, false) || !start_process(t, bench->world) ||
-	    !wait_set(t, &row->first_round))
+	    !wait_set(t, &row->first_round) || !wait_set(t, &row->whole_round))
 		return false;
-	uint64_t first = row->first_round;
-	t->shared->last_round = first + CALM + 1;
-	if (!wait_round(t, first + CALM, false))
+	uint64_t first = row->first_round, whole = row->whole_round;
+	t->shared->last_round = whole + CALM + 1;
+	if (!wait_round(t, whole + CALM, false))
 		return false;
 	out->admitted = ms(row->connect_ns, row->joined_ns);
 	out->ready = ms(row->connect_ns, row->ready_ns);
 	out->takes_part = ms(row->connect_ns,
 	    stamps_of(t->shared, bench->world, first)->committed_ns);
+	out->state = ms(row->connect_ns, row->state_ns);
+	out->contributes = ms(row->connect_ns,
+	    stamps_of(t->shared, bench->world, whole)->committed_ns);
 	for (unsigned i = 0; i < bench->world; i++) {
 		double most, calm = calm_ms(t->shared, i, true, &most);
 		const struct stamps *next = stamps_of(t->shared, i, first);
 		out->calm = fmax(out->calm, calm);
 		out->calm_most = fmax(out->calm_most, most - calm);
 		out->next_op = fmax(out->next_op, ms(next->start_ns, next->committed_ns) - calm);
+		out->next_result = fmax(out->next_result,
+		    ms(next->start_ns, next->done_ns) - calm_ms(t->shared, i, false, NULL));
 		out->settled = fmax(out->settled,
-		    median_ms(t->shared, i, first + 1, true, NULL) - calm);
-		for (uint64_t r = WARM + CALM; r <= first + 1; r++) {
+		    median_ms(t->shared, i, whole + 1, true, NULL) - calm);
+		for (uint64_t r = WARM + CALM; r <= whole + 1; r++) {
 			struct stamps *stamps = stamps_of(t->shared, i, r);
 			if (stamps->committed_ns >= row->connect_ns)
 				out->stall = fmax(out->stall,
@@ -379,17 +454,22 @@ static void print_outcomes(const struct bench *bench, const struct outcome *outc
 		{ "admitted_ms", offsetof(struct outcome, admitted), false, true },
 		{ "ready_ms", offsetof(struct outcome, ready), false, true },
 		{ "takes_part_ms", offsetof(struct outcome, takes_part), false, true },
+		{ "state_ms", offsetof(struct outcome, state), false, true },
+		{ "contributes_ms", offsetof(struct outcome, contributes), false, true },
 		{ "next_op_ms", offsetof(struct outcome, next_op), false, true },
+		{ "next_result_ms", offsetof(struct outcome, next_result), false, true },
 		{ "stall_ms", offsetof(struct outcome, stall), false, true },
 		{ "calm_most_ms", offsetof(struct outcome, calm_most), false, true },
 		{ "settled_ms", offsetof(struct outcome, settled), false, true },
 	};
 	bool kills = strcmp(bench->fault, "kill") == 0;
-	printf(bench->json ? "{\"fault\": \"%s\", \"world\": %u, \"bytes\": %zu, \"policy\": "
-	                     "\"%s\", \"algo\": \"%s\", \"transport\": \"%s\", \"trials\": %u"
-	                   : "%s, %u processes, %zu bytes, %s, %s, %s, %u trials:",
+	printf(bench->json
+	        ? "{\"fault\": \"%s\", \"world\": %u, \"bytes\": %zu, \"policy\": "
+	          "\"%s\", \"algo\": \"%s\", \"transport\": \"%s\", \"state\": %zu, \"gradual\": "
+	          "%s, \"trials\": %u"
+	        : "%s, %u processes, %zu bytes, %s, %s, %s, state %zu, gradual %s, %u trials:",
 	    bench->fault, bench->world, bench->bytes, bench->policy, bench->algorithm,
-	    bench->transport, bench->trials);
+	    bench->transport, bench->state, bench->gradual ? "true" : "false", bench->trials);
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
 		double values[TRIALS_MAX];
 		if (kills ? !figures[i].kill : !figures[i].join)
@@ -407,8 +487,8 @@ static bool parse(struct bench *bench, int argc, char **argv)
 	static const struct option options[] = { { "fault", 1, NULL, 'f' },
 		{ "world", 1, NULL, 'w' }, { "bytes", 1, NULL, 'b' }, { "policy", 1, NULL, 'p' },
 		{ "algo", 1, NULL, 'a' }, { "transport", 1, NULL, 'T' }, { "trials", 1, NULL, 't' },
-		{ "json", 0, NULL, 'j' }, { "memberd", 1, NULL, 'm' },
-		{ "log-level", 1, NULL, 'l' }, { 0 } };
+		{ "json", 0, NULL, 'j' }, { "state", 1, NULL, 's' }, { "gradual", 0, NULL, 'g' },
+		{ "memberd", 1, NULL, 'm' }, { "log-level", 1, NULL, 'l' }, { 0 } };
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (o == 'f')
 			bench->fault = optarg;
@@ -424,6 +504,10 @@ static bool parse(struct bench *bench, int argc, char **argv)
 			bench->transport = optarg;
 		else if (o == 't')
 			bench->trials = (unsigned)strtoul(optarg, NULL, 10);
+		else if (o == 's')
+			bench->state = strtoull(optarg, NULL, 10);
+		else if (o == 'g')
+			bench->gradual = true;
 		else if (o == 'j')
 			bench->json = true;
 		else if (o == 'm')
@@ -460,17 +544,19 @@ int main(int argc, char **argv)
 		fprintf(stderr,
 		    "usage: faultbench [--fault kill|join] [--world N] [--bytes B] [--policy "
 		    "keep|uniform|replay] [--algo ring|star|auto] [--transport auto|tcp|shm] "
-		    "[--trials T] [--json] [--memberd "
-		    "PATH] [--log-level LEVEL]\n");
+		    "[--state B [--gradual]] [--trials T] [--json] [--memberd PATH] [--log-level "
+		    "LEVEL]\n");
 		return 2;
 	}
 	if (!coll_memberd_start(&memberd, bench.memberd, bench.log_level, -1, NULL, NULL))
 		return 1;
 	bench.address = memberd.address;
-	bool well = true;
-	for (unsigned t = 0; t < bench.trials; t++)
-		well = run_trial(&bench, t, &outcomes[t]) && well;
-	print_outcomes(&bench, outcomes);
+	unsigned trials = bench.trials, ended = 0;
+	for (unsigned t = 0; t < trials; t++)
+		ended += run_trial(&bench, t, &outcomes[ended]);
+	bench.trials = ended; /* figures are of those */
+	if (ended > 0)
+		print_outcomes(&bench, outcomes);
 	coll_memberd_stop(&memberd);
-	return well ? 0 : 1;
+	return ended == trials ? 0 : 1;
 }

@@ -3,6 +3,7 @@
  *
  *	scalebench [--bytes B] [--json]
  *
+ * Where the algorithm is hierarchical the members are on hosts of HOST_PEERS (eight of them on two); else each is on one of its own.
  * Counted rows must be what the formulas say, or it ends with an error: of messages exactly, of bytes within FORMULA_PART, which headers are.
  * What memberd sends is the size of the very message, for any number of members, with the op that goes on in it. Times are formulas for
  * the given links: of an op two or more ways and what the busiest member sends, of a view change three ways and memberd's bytes.
@@ -18,29 +19,41 @@
 #include "common/limits.h"
 #include "tests/unit/core_message.h"
 
-#define LATENCY_S    50e-6  /* one way, of a local network */
-#define BANDWIDTH_BS 1.25e9 /* 10 Gbit/s */
-#define FORMULA_PART 0.03
-#define FORMULA_FROM (1u << 20) /* bytes of an op: of smaller ones headers are more */
+#define LATENCY_S         50e-6  /* one way, of a local network */
+#define BANDWIDTH_BS      1.25e9 /* 10 Gbit/s */
+#define HOST_LATENCY_S    5e-6   /* of a host's shared memory: collectives/core/select.c */
+#define HOST_BANDWIDTH_BS 6e9
+#define HOST_PEERS        8
+#define FORMULA_PART      0.03
+#define FORMULA_FROM      (1u << 20) /* bytes of an op: of smaller ones headers are more */
 
 struct member {
 	struct group_core *core;
 	bool decided;
-	uint64_t sent;
+	uint64_t sent, sent_far; /* far: to other hosts */
 	Traind__Peer__ViewReport *report;
 	float *data;
 };
 
 struct counts {
-	uint64_t segments, segment_bytes, most_sent;
+	uint64_t segments;
+	uint64_t most_sent, most_far,
+	    host_far;            /* of one member; between hosts, of one member, of one host */
 	uint64_t control, words; /* votes and commits; that somebody has submitted an op */
 	uint64_t reports, report_bytes, install_bytes;
 };
 
+/* On its way. A segment's payload is not copied: it is its sender's until it has come. */
+struct flight {
+	struct flight *next;
+	struct core_message *message;
+	struct group_buffer *buffer; /* of the sender's core, or NULL */
+};
+
 struct world {
-	unsigned n;
+	unsigned n, host_peers;
 	struct member *members;
-	struct core_message *first, **last;
+	struct flight *first, **last;
 	struct counts counts;
 };
 
@@ -60,21 +73,49 @@ static void *get(size_t count, size_t size)
 
 /* ---- messages ---- */
 
+static void put_segment(struct world *world, unsigned from, struct flight *flight,
+    const struct group_action *action)
+{
+	unsigned to = (unsigned)action->to - 1;
+	size_t bytes = action->payload_bytes + SEGMENT_HEADER_BYTES;
+	flight->message = get(1, sizeof(*flight->message));
+	*flight->message = (struct core_message){ .from = from,
+		.to = to,
+		.kind = action->kind,
+		.header = action->header,
+		.payload = (void *)(uintptr_t)action->payload,
+		.payload_bytes = action->payload_bytes };
+	flight->buffer = action->buffer;
+	world->counts.segments++;
+	world->members[from].sent += bytes;
+	if (from / world->host_peers != to / world->host_peers)
+		world->members[from].sent_far += bytes;
+}
+
 static void put(struct world *world, unsigned from, struct group_action *action)
 {
-	struct core_message *message = core_message_take(world->members[from].core, from, action);
+	struct flight *flight = get(1, sizeof(*flight));
 	if (action->kind == GROUP_DO_SEND_SEGMENT) {
-		size_t bytes = message->payload_bytes + SEGMENT_HEADER_BYTES;
-		world->counts.segments++;
-		world->counts.segment_bytes += bytes;
-		world->members[from].sent += bytes;
-	} else if (action->kind == GROUP_DO_SEND_SUBMITTED) {
-		world->counts.words++;
+		put_segment(world, from, flight, action);
 	} else {
-		world->counts.control++;
+		flight->message = core_message_take(world->members[from].core, from, action);
+		if (action->kind == GROUP_DO_SEND_SUBMITTED)
+			world->counts.words++;
+		else
+			world->counts.control++;
 	}
-	*world->last = message;
-	world->last = &message->next;
+	*world->last = flight;
+	world->last = &flight->next;
+}
+
+static void flight_free(struct world *world, struct flight *flight)
+{
+	if (flight->message->kind == GROUP_DO_SEND_SEGMENT)
+		flight->message->payload = NULL;
+	if (flight->buffer != NULL)
+		group_buffer_release(world->members[flight->message->from].core, flight->buffer);
+	core_message_free(flight->message);
+	free(flight);
 }
 
 static void act(struct world *world, unsigned who, struct group_actions *actions)
@@ -125,21 +166,38 @@ static tr_status step(struct world *world, unsigned who, const struct group_even
 static void pump(struct world *world, uint64_t most)
 {
 	for (uint64_t i = 0; i < most && world->first != NULL; i++) {
-		struct core_message *message = world->first;
-		struct group_event event = core_message_event(message);
-		world->first = message->next;
+		struct flight *flight = world->first;
+		struct group_event event = core_message_event(flight->message);
+		world->first = flight->next;
 		if (world->first == NULL)
 			world->last = &world->first;
-		(void)step(world, message->to, &event);
-		core_message_free(message);
+		(void)step(world, flight->message->to, &event);
+		flight_free(world, flight);
 	}
 }
 
 /* ---- views ---- */
 
+static unsigned host_peers_of(unsigned n, enum tr_algorithm algorithm)
+{
+	if (algorithm != TR_HIERARCHICAL)
+		return 1;
+	return n > HOST_PEERS ? HOST_PEERS : n / 2;
+}
+
+/* As an engine names it (collectives/transport/host.h). */
+static char *host_name(unsigned host)
+{
+	static char names[4096][64];
+	(void)snprintf(names[host], sizeof(names[host]), "6ba7b810-9dad-11d1-80b4-%012u/4026531840",
+	    host);
+	return names[host];
+}
+
 static void fill_view(Traind__Peer__View *view, Traind__Peer__ViewPeer *peers,
     Traind__Peer__ViewPeer **list, uint32_t *ring, unsigned n, enum tr_algorithm algorithm)
 {
+	unsigned host_peers = host_peers_of(n, algorithm);
 	traind__peer__view__init(view);
 	for (unsigned i = 0; i < n; i++) {
 		traind__peer__view_peer__init(&peers[i]);
@@ -147,6 +205,10 @@ static void fill_view(Traind__Peer__View *view, Traind__Peer__ViewPeer *peers,
 		peers[i].address = (char *)"10.11.12.13:40000";
 		peers[i].node_name = (char *)"node-with-a-name";
 		peers[i].participate_from = peers[i].contribute_from = 1;
+		if (host_peers > 1) {
+			peers[i].host = host_name(i / host_peers);
+			peers[i].local_address = (char *)"traind-12345-0123456789ab";
+		}
 		list[i] = &peers[i];
 		ring[i] = i;
 	}
@@ -234,7 +296,9 @@ static void freeze(struct world *world)
 
 static void world_start(struct world *world, unsigned n, size_t bytes, enum tr_algorithm algorithm)
 {
-	*world = (struct world){ .n = n, .members = get(n, sizeof(struct member)) };
+	*world = (struct world){ .n = n,
+		.host_peers = host_peers_of(n, algorithm),
+		.members = get(n, sizeof(struct member)) };
 	world->last = &world->first;
 	for (unsigned i = 0; i < n; i++) {
 		struct member *member = &world->members[i];
@@ -263,8 +327,8 @@ static void world_start(struct world *world, unsigned n, size_t bytes, enum tr_a
 static void world_finish(struct world *world)
 {
 	while (world->first != NULL) {
-		struct core_message *next = world->first->next;
-		core_message_free(world->first);
+		struct flight *next = world->first->next;
+		flight_free(world, world->first);
 		world->first = next;
 	}
 	for (unsigned i = 0; i < world->n; i++) {
@@ -276,16 +340,26 @@ static void world_finish(struct world *world)
 	free(world->members);
 }
 
+static void more(uint64_t *most, uint64_t value)
+{
+	if (value > *most)
+		*most = value;
+}
+
 static struct counts measure(unsigned n, size_t bytes, enum tr_algorithm algorithm)
 {
 	struct world world;
+	uint64_t host = 0;
 	world_start(&world, n, bytes, algorithm);
 	pump(&world, UINT64_MAX);
 	for (unsigned i = 0; i < n; i++) {
-		if (!world.members[i].decided)
+		const struct member *member = &world.members[i];
+		if (!member->decided)
 			die("a member did not commit");
-		if (world.members[i].sent > world.counts.most_sent)
-			world.counts.most_sent = world.members[i].sent;
+		more(&world.counts.most_sent, member->sent);
+		more(&world.counts.most_far, member->sent_far);
+		host = i % world.host_peers > 0 ? host + member->sent_far : member->sent_far;
+		more(&world.counts.host_far, host);
 	}
 	struct counts whole = world.counts;
 	world_finish(&world);
@@ -305,32 +379,67 @@ static uint64_t messages_of(unsigned n, uint64_t s, enum tr_algorithm algorithm)
 	return algorithm == TR_ONE_SHOT ? n * (n - 1) * s : 2 * (n - 1) * s;
 }
 
+/* What the busiest member of a hierarchical op sends, in segments: `far` between hosts, `near` inside its own; `host`: what all of its
+ * host together send to others. R hosts of m. Segment k's owner is member k mod n, and on another host member k mod m leads it. */
+struct segments_sent {
+	double far, near, host;
+};
+
+static struct segments_sent hierarchical_of(unsigned n, uint64_t s)
+{
+	unsigned m = host_peers_of(n, TR_HIERARCHICAL), hosts = n / m;
+	double owns = (double)((s + n - 1) / n), leads = (double)((s + m - 1) / m) - owns;
+	double hosts_own = (double)(s / n * m + (s % n < m ? s % n : m));
+	return (struct segments_sent){ .far = owns * (hosts - 1) + leads,
+		.near = owns * (m - 1) + leads * (m - 1) + (double)s - owns - leads,
+		.host = hosts_own * (hosts - 1) + (double)s - hosts_own };
+}
+
 static double most_sent_of(unsigned n, double s, double bytes, enum tr_algorithm algorithm)
 {
 	double m = n;
 	if (algorithm == TR_STAR || algorithm == TR_ONE_SHOT)
 		return (m - 1) * bytes;
+	if (algorithm == TR_HIERARCHICAL) {
+		struct segments_sent of = hierarchical_of(n, (uint64_t)s);
+		return (of.far + of.near) * bytes / s;
+	}
 	if (algorithm == TR_DIRECT && s < m)
 		return bytes * (m - 1) / m + bytes * (m - 1) / s;
 	return 2 * bytes * (m - 1) / m;
 }
 
-static double op_s(unsigned n, double most_sent, enum tr_algorithm algorithm)
+/* What is sent inside a host while links between hosts are busy counts as if it were not. */
+static double op_s(unsigned n, const struct counts *c, enum tr_algorithm algorithm)
 {
 	double ways = algorithm == TR_RING ? 2 * (n - 1) : algorithm == TR_ONE_SHOT ? 1 : 2;
-	return ways * LATENCY_S + most_sent / BANDWIDTH_BS;
+	if (algorithm == TR_HIERARCHICAL)
+		return ways * (LATENCY_S + HOST_LATENCY_S) + (double)c->most_far / BANDWIDTH_BS +
+		    (double)(c->most_sent - c->most_far) / HOST_BANDWIDTH_BS;
+	return ways * LATENCY_S + (double)c->most_sent / BANDWIDTH_BS;
+}
+
+static bool is_about(uint64_t counted, double formula)
+{
+	return fabs((double)counted - formula) <= FORMULA_PART * formula;
 }
 
 static void check_formulas(unsigned n, size_t bytes, uint64_t s, enum tr_algorithm algorithm,
     const struct counts *c)
 {
-	double most = most_sent_of(n, (double)s, (double)bytes, algorithm);
+	struct segments_sent of = hierarchical_of(n, s);
+	double segment = (double)bytes / (double)s;
 	if (c->segments != messages_of(n, s, algorithm))
 		die("an op has other messages than the formula says");
 	if (c->control != 2 * (n - 1))
 		die("a commit has other messages than the formula says");
-	if (bytes >= FORMULA_FROM && fabs((double)c->most_sent - most) > FORMULA_PART * most)
+	if (bytes < FORMULA_FROM)
+		return;
+	if (!is_about(c->most_sent, most_sent_of(n, (double)s, (double)bytes, algorithm)))
 		die("a member sends other bytes than the formula says");
+	if (algorithm == TR_HIERARCHICAL &&
+	    (!is_about(c->most_far, of.far * segment) || !is_about(c->host_far, of.host * segment)))
+		die("other bytes go between hosts than the formula says");
 }
 
 static void print(unsigned n, size_t bytes, const char *name, enum tr_algorithm algorithm,
@@ -341,16 +450,18 @@ static void print(unsigned n, size_t bytes, const char *name, enum tr_algorithm 
 		(void)snprintf(words, sizeof(words), "%" PRIu64, c->words);
 	double view_s = 3 * LATENCY_S + (double)(c->report_bytes + c->install_bytes) / BANDWIDTH_BS;
 	printf(json ? "{\"peers\": %u, \"bytes\": %zu, \"algo\": \"%s\", \"counted\": %s, "
-	              "\"segments\": %" PRIu64 ", \"most_sent\": %" PRIu64 ", \"control\": %" PRIu64
-	              ", \"words\": %s, \"report_bytes\": %" PRIu64 ", \"install_bytes\": %" PRIu64
-	              ", \"op_s\": %.6g, \"view_s\": %.6g}\n"
-	            : "%5u peers %9zu B %-9s counted: %-5s %8" PRIu64
-	              " segments, at most %11" PRIu64 " B a peer; commit %5" PRIu64
+	              "\"segments\": %" PRIu64 ", \"most_sent\": %" PRIu64
+	              ", \"most_far\": %" PRIu64 ", \"host_far\": %" PRIu64
+	              ", \"control\": %" PRIu64 ", \"words\": %s, \"report_bytes\": %" PRIu64
+	              ", \"install_bytes\": %" PRIu64 ", \"op_s\": %.6g, \"view_s\": %.6g}\n"
+	            : "%5u peers %9zu B %-12s counted: %-5s %8" PRIu64
+	              " segments, at most %11" PRIu64 " B a peer (%10" PRIu64
+	              " between hosts, %11" PRIu64 " of a host); commit %5" PRIu64
 	              " messages, words of ops %6s; view change: memberd gets %7" PRIu64
 	              " B, sends %11" PRIu64 " B; op %.3g s, view change %.3g s\n",
-	    n, bytes, name, counted ? "true" : "false", c->segments, c->most_sent, c->control,
-	    words, c->report_bytes, c->install_bytes, op_s(n, (double)c->most_sent, algorithm),
-	    view_s);
+	    n, bytes, name, counted ? "true" : "false", c->segments, c->most_sent, c->most_far,
+	    c->host_far, c->control, words, c->report_bytes, c->install_bytes,
+	    op_s(n, c, algorithm), view_s);
 	(void)fflush(stdout);
 }
 
@@ -370,11 +481,18 @@ static void say_beyond(unsigned n, size_t bytes, const char *name, enum tr_algor
     const struct counts *of, unsigned m, bool json)
 {
 	uint64_t s = of->segments / messages_of(m, 1, algorithm);
+	double segment = (double)bytes / (double)s;
+	struct segments_sent sent = hierarchical_of(n, s);
 	struct counts c = { .segments = messages_of(n, s, algorithm),
 		.most_sent = (uint64_t)most_sent_of(n, (double)s, (double)bytes, algorithm),
 		.control = 2 * (n - 1),
 		.report_bytes = of->report_bytes * n / m,
 		.install_bytes = install_bytes(n, algorithm, s) };
+	c.most_far = c.host_far = c.most_sent;
+	if (algorithm == TR_HIERARCHICAL) {
+		c.most_far = (uint64_t)(sent.far * segment);
+		c.host_far = (uint64_t)(sent.host * segment);
+	}
 	print(n, bytes, name, algorithm, &c, false, json);
 }
 
@@ -386,7 +504,7 @@ int main(int argc, char **argv)
 		const char *name;
 		enum tr_algorithm algorithm;
 	} rows[] = { { "ring", TR_RING }, { "star", TR_STAR }, { "direct", TR_DIRECT },
-		{ "one-shot", TR_ONE_SHOT } };
+		{ "hierarchical", TR_HIERARCHICAL }, { "one-shot", TR_ONE_SHOT } };
 	size_t bytes = 1 << 20;
 	bool json = false;
 	for (int i = 1; i < argc; i++) {
@@ -402,9 +520,8 @@ int main(int argc, char **argv)
 	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
 		unsigned most = 0;
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-			if (rows[k].algorithm != TR_ONE_SHOT || bytes * sizes[i] <= (64u << 20))
-				counts = say_counted(most = sizes[i], bytes, rows[k].name,
-				    rows[k].algorithm, json);
+			counts = say_counted(most = sizes[i], bytes, rows[k].name,
+			    rows[k].algorithm, json);
 		for (size_t i = 0; most > 0 && i < sizeof(beyond) / sizeof(beyond[0]); i++)
 			say_beyond(beyond[i], bytes, rows[k].name, rows[k].algorithm, &counts, most,
 			    json);

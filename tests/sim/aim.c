@@ -1,5 +1,6 @@
 /* Faults that are aimed at a state: they strike when a member, or memberd's group, gets into one that is too rare to be struck by
- * chance (cover.c says which). In one of eight seeds, and in no named one, which keeps the story that it told.
+ * chance (cover.c says which). In one of eight seeds, and in no named one, which keeps the story that it told. In each from SIM_SELDOM_FROM
+ * on, at what the others do not meet.
  */
 #include "collectives/core/member.h"
 #include "tests/sim/sim.h"
@@ -22,6 +23,14 @@ static void needs_fault(struct sim *sim, unsigned from_end, enum sim_fault_kind 
 	sim->faults[at].kind = kind;
 }
 
+/* Whom memberd has given up while it works on is the only one that begins a round when all others have reported. */
+static void needs_given_up(struct sim *sim)
+{
+	for (unsigned i = 0; i < sim->fault_count; i++)
+		if (sim->faults[i].kind != FAULT_JOIN)
+			sim->faults[i].kind = FAULT_CUT_OFF;
+}
+
 static void aim_prepare(struct sim *sim, const struct sim_aim *aim)
 {
 	enum round_state state = (enum round_state)(aim->state % ROUND_STATES);
@@ -33,7 +42,9 @@ static void aim_prepare(struct sim *sim, const struct sim_aim *aim)
 		sim->fault_count = 4;
 	}
 	needs_fault(sim, 0, FAULT_JOIN);
-	if (aim->of_memberd)
+	if (aim->of_memberd && aim->kind == FAULT_MISMATCH)
+		needs_given_up(sim);
+	else if (aim->of_memberd)
 		needs_fault(sim, 1, FAULT_MEMBERD_RESTART);
 	else if (state == ROUND_FAILED)
 		needs_fault(sim, 1, FAULT_MISMATCH);
@@ -45,12 +56,16 @@ static void aim_prepare(struct sim *sim, const struct sim_aim *aim)
 
 void aim_plan(struct sim *sim)
 {
-	if (sim->seed % 8 != 5 || sim->plant != PLANT_NONE || is_named(sim->seed))
+	bool seldom = sim->seed >= SIM_SELDOM_FROM;
+
+	if ((sim->seed % 8 != 5 && !seldom) || sim->plant != PLANT_NONE ||
+	    (!seldom && is_named(sim->seed)))
 		return;
 	sim->aim_count = 1 + (unsigned)rng_below(sim->key, STREAM_AIM, 0, SIM_AIMS_MAX);
 	for (unsigned i = 0; i < sim->aim_count; i++) {
 		struct sim_aim *aim = &sim->aims[i];
-		*aim = cover_rare(rng_below(sim->key, STREAM_AIM, 1 + i, 1u << 30));
+		uint64_t pick = rng_below(sim->key, STREAM_AIM, 1 + i, 1u << 30);
+		*aim = cover_rare(pick, seldom);
 		aim_prepare(sim, aim);
 		sim_trace(sim, "a fault is aimed at %s", cover_name(aim));
 	}
@@ -84,6 +99,24 @@ void aim_in_step(struct sim *sim, unsigned number, size_t actions)
 	}
 }
 
+static bool aims_at_frozen_failure(const struct sim_aim *aim)
+{
+	return !aim->of_memberd && aim->state % ROUND_STATES == ROUND_FAILED &&
+	    cover_frozen(aim->state) == aim->state;
+}
+
+/* A broken link makes memberd propose, and that freezes it. Who has failed freezes no more, so that one has to be frozen while the refusal of its vote is on its way. */
+static bool aim_leads(const struct sim *sim, const struct sim_aim *aim, unsigned state,
+    unsigned number)
+{
+	if (!aims_at_frozen_failure(aim))
+		return cover_frozen(state) == aim->state;
+	return state % ROUND_STATES == ROUND_CLOSED &&
+	    cover_frozen(state) + ROUND_FAILED - ROUND_CLOSED == aim->state &&
+	    cover_frozen(state) != state &&
+	    (sim->mismatch_node == (int)number || sim->salt_node == (int)number);
+}
+
 /* After a step. What strikes does so at the next event: nothing is pulled from under the one that is handled. */
 void aim_at_member(struct sim *sim, unsigned number)
 {
@@ -96,8 +129,8 @@ void aim_at_member(struct sim *sim, unsigned number)
 		unsigned state = cover_member(core);
 		if (state == aim->state && aim->kind != FAULT_CRASH_AT_ACTION) {
 			sim_at(sim, sim->now_us, SIM_AIM, i, number, 0);
-		} else if (!aim->led && cover_frozen(state) == aim->state) {
-			aim->led = true; /* a broken link makes memberd propose, and that freezes it */
+		} else if (!aim->led && aim_leads(sim, aim, state, number)) {
+			aim->led = true;
 			fault_strike(sim, FAULT_BREAK_LINK, number);
 		}
 	}
@@ -107,9 +140,29 @@ void aim_at_memberd(struct sim *sim)
 {
 	for (unsigned i = 0; i < sim->aim_count; i++) {
 		struct sim_aim *aim = &sim->aims[i];
-		if (aim_waits(sim, aim) && aim->of_memberd && cover_group(sim) == aim->state) {
+		if (aim_waits(sim, aim) && aim->of_memberd && aim->kind != FAULT_MISMATCH &&
+		    cover_group(sim) == aim->state) {
 			aim_done(sim, aim);
 			fault_strike(sim, aim->kind, fault_victim(sim));
+		}
+	}
+}
+
+void aim_at_begin(struct sim *sim, unsigned number)
+{
+	for (unsigned i = 0; i < sim->aim_count; i++) {
+		struct sim_aim *aim = &sim->aims[i];
+		if (!aim_waits(sim, aim) || sim->mismatch_node >= 0 || sim->salt_node >= 0)
+			continue;
+		if (aims_at_frozen_failure(aim) && sim->nodes[number].core->needs_state &&
+		    cover_frozen(cover_member(sim->nodes[number].core)) + ROUND_FAILED -
+		            ROUND_OPEN ==
+		        aim->state) {
+			*(sim_chance(sim, 50) ? &sim->mismatch_node : &sim->salt_node) = (int)number;
+		} else if (aim->of_memberd && aim->kind == FAULT_MISMATCH &&
+		    cover_group(sim) == aim->state) {
+			aim_done(sim, aim);
+			sim->mismatch_node = (int)number;
 		}
 	}
 }

@@ -433,8 +433,9 @@ void check_failed(struct sim *sim, unsigned number)
 			sim_violation(sim, "I4: a newcomer that is wrong ends n%u: %s", number,
 			    node->failure_text);
 		sim->mismatch_told = true;
-	} else if (node->failure == TR_EPEERLOST && sim->mismatch_told) {
-		/* A guilty joiner: all who contributed have been told, and are gone before it is. */
+	} else if (node->failure == TR_EPEERLOST &&
+	    (sim->mismatch_told || (sim->mismatch_came && sim->mismatch_node == (int)number))) {
+		/* A guilty joiner: all who contributed have been told, or have died, and are gone before it is. */
 		return;
 	} else if (node->failure == TR_EDIGEST && sim->salt_node >= 0) {
 		(void)names(sim, node->failure_text, sim->nodes[sim->salt_node].peer, &named);

@@ -174,10 +174,41 @@ static bool group_rare(unsigned state)
 	return state == COVER_NO_GROUP || state == COVER_UNNUMBERED || state == COVER_REPORTED;
 }
 
-struct sim_aim cover_rare(uint64_t pick)
+/* Who takes part before its state is there, who fails while it is frozen, whose round is given up while it is frozen without its state; and what is altered meanwhile. */
+static bool member_seldom(unsigned state, unsigned kind)
+{
+	unsigned round = state % ROUND_STATES;
+	bool frozen = state % COVER_NEEDS >= COVER_FROZEN, needs = state >= COVER_NEEDS;
+
+	if (kind == FAULT_MISMATCH || kind == FAULT_SALT)
+		return kind == FAULT_SALT && frozen && needs && round == ROUND_OPEN;
+	return (needs && round == ROUND_CLOSED) || (frozen && round == ROUND_FAILED) ||
+	    (frozen && needs && round == ROUND_ABANDONED);
+}
+
+static struct sim_aim cover_seldom(uint64_t pick)
+{
+	struct sim_aim all[COVER_STATES * FAULT_KINDS + 1];
+	size_t count = 0;
+
+	for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+		for (unsigned state = 0; state < COVER_STATES; state++)
+			if (member_seldom(state, kind) && !member_never(state, kind))
+				all[count++] = (struct sim_aim){ .state = state,
+					.kind = (enum sim_fault_kind)kind };
+	all[count++] = (struct sim_aim){ .of_memberd = true,
+		.state = COVER_REPORTED,
+		.kind = FAULT_MISMATCH };
+	return all[pick % count];
+}
+
+struct sim_aim cover_rare(uint64_t pick, bool seldom)
 {
 	struct sim_aim all[(COVER_STATES + COVER_GROUP_STATES) * FAULT_KINDS];
 	size_t count = 0;
+
+	if (seldom)
+		return cover_seldom(pick);
 
 	for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
 		if (kind == FAULT_MISMATCH || kind == FAULT_SALT)

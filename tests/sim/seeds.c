@@ -144,6 +144,10 @@ const struct sim_seed sim_seeds[] = {
 	    "give to a joiner" },
 	{ 4781, 7, "join-on-a-full-disk",
 	    "a join whose entry the disk refused was forgotten: its process waited for ever" },
+	{ 30011100, 9, "refused-behind",
+	    "two gave up a round since they disagreed, and who was to finish the one before had it "
+	    "without them" },
+	{ 30012117, 9, "refused-behind-2", "the same, with a joiner" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
 

@@ -431,12 +431,13 @@ void aim_in_step(struct sim *sim, unsigned node, size_t actions); /* before they
 void aim_at_member(struct sim *sim, unsigned node);               /* after them */
 void aim_at_memberd(struct sim *sim);
 void aim_fire(struct sim *sim, unsigned number, unsigned victim);
+void aim_at_begin(struct sim *sim, unsigned node); /* its worker is to submit ops */
 
 /* ---- cover.c ---- */
 unsigned cover_member(const struct group_core *core); /* its state */
 unsigned cover_frozen(unsigned member_state);         /* the same, frozen */
 unsigned cover_group(const struct sim *sim);
-struct sim_aim cover_rare(uint64_t pick); /* a fault in a state that chance hardly meets */
+struct sim_aim cover_rare(uint64_t pick, bool seldom); /* where chance hardly strikes */
 const char *cover_name(const struct sim_aim *aim);
 /* A fault strikes now; `victim` SIM_NODES_MAX: memberd, or nobody. */
 void cover_strike(const struct sim *sim, enum sim_fault_kind kind, unsigned victim);
@@ -518,12 +519,11 @@ struct sim {
 	bool stalled; /* a receiver of a vote was, then */
 	bool boards; /* seeds from SIM_BOARDS_FROM on: all on one host, with boards; small ops, one-shot often */
 	unsigned board_entries;
-	uint64_t shown, gathered, board_looks;
+	uint64_t shown, gathered, board_looks, awaits, deferrals;
 	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	bool fulls; /* memberd's disk is full now and then, until the faults are over */
 	bool gradual; /* joiners' states come gradually, over rounds to which they do not contribute */
-	uint64_t awaits, deferrals;
 	bool declares; /* some joiners say that they have a state, of some round or other */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
 	bool early_waits;                 /* for some of them before they submit others */
@@ -584,7 +584,7 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 /* ---- seeds.c: seeds that found a bug, by name ---- */
 #define SIM_STALLS_FROM UINT64_C(10000001)
 #define SIM_BOARDS_FROM UINT64_C(20000001) /* odd ones stall too */
-
+#define SIM_SELDOM_FROM UINT64_C(30000001) /* aimed at what those hardly meet */
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for

@@ -247,6 +247,7 @@ void worker_began(struct sim *sim, unsigned number, const struct tr_round *round
 	    : 0;
 	worker->op_count = shape_ops(sim, round->round, round->index, round->contributors,
 	    worker->ops);
+	aim_at_begin(sim, number);
 	if (sim->mismatch_node == (int)number)
 		worker_alter(sim, number);
 	worker_choose(sim, number);

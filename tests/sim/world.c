@@ -248,8 +248,9 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 	sim->window_bytes = rng_below(sim->key, STREAM_SETUP, 3, 2) == 0
 	    ? 0
 	    : 64 * rng_below(sim->key, STREAM_SETUP, 4, 12);
-	sim->boards = seed >= SIM_BOARDS_FROM;
-	sim->stalls = seed >= SIM_STALLS_FROM && (!sim->boards || seed % 2 == 1);
+	sim->boards = seed >= SIM_BOARDS_FROM && seed < SIM_SELDOM_FROM;
+	sim->stalls = seed >= SIM_STALLS_FROM && seed < SIM_SELDOM_FROM &&
+	    (!sim->boards || seed % 2 == 1);
 	if (sim->boards) {
 		sim->board_entries = 1 + (unsigned)rng_below(sim->key, STREAM_SETUP, 16, 6);
 		sim->hosts = 1;

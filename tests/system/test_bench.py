@@ -90,6 +90,19 @@ def test_a_join_is_measured(transport):
     assert row["transport"] == transport and row["takes_part_ms"][0] >= row["admitted_ms"][0] > 0 and row["next_op_ms"][0] >= 0 and len(row["settled_ms"]) == 3
 
 
+@pytest.mark.parametrize("gradual", [[], ["--gradual"]], ids=["whole", "gradual"])
+def test_a_join_with_a_state_is_measured(gradual):
+    """faultbench fails where the newcomer has other bytes than the others."""
+    row, = rows_of(BUILD / "bin" / "faultbench", "--fault", "join", "--world", 2, "--bytes", 1 << 16, "--state", (3 << 20) + 5, *gradual, "--trials", 1, "--json")
+    assert row["state"] == (3 << 20) + 5 and row["gradual"] is bool(gradual)
+    assert row["contributes_ms"][0] >= row["takes_part_ms"][0] > 0 and row["contributes_ms"][0] >= row["state_ms"][0] > 0 and row["next_result_ms"][0] >= 0
+
+
+def test_the_script_measures_newcomers():
+    done = run(sys.executable, ROOT / "scripts" / "bench_newcomer.py", "--build", BUILD, "--trials", 1, "--states", "0,1048576", "--bytes", "65536")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2 + 6, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("world", [2, 8])
 def test_a_stop_in_mid_op_is_measured_and_the_result_exact(world):
     row, = rows_of(COLLBENCH, "--world", world, "--bytes", 4 << 20, "--algo", "ring", "--iters", 2, "--stop-at", 0.5, "--json")
@@ -176,10 +189,12 @@ def test_the_script_prints_a_table_and_draws(tmp_path):
 def test_the_scale_s_counts_are_what_its_formulas_say():
     """scalebench ends with an error where they are not."""
     rows = rows_of(BUILD / "bin" / "scalebench", "--json")
-    assert {row["peers"] for row in rows if row["algo"] == "direct"} == {8, 64, 256, 512, 4096}
+    for algo in ("ring", "star", "direct", "hierarchical", "one-shot"):
+        assert {row["peers"] for row in rows if row["algo"] == algo} == {8, 64, 256, 512, 4096}
     for row in rows:
         assert row["counted"] == (row["peers"] <= 256) and row["control"] == 2 * (row["peers"] - 1)
         assert row["segments"] > 0 and row["install_bytes"] > row["report_bytes"] > 0 and row["op_s"] > 0 and row["view_s"] > 0
+        assert row["most_sent"] >= row["most_far"] > 0 and row["host_far"] >= row["most_far"]
 
 
 def test_relaybench_measures_both_ways_in_turns():

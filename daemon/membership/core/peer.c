@@ -257,6 +257,12 @@ void peer_failed(struct membership *m, struct node *node, const Traind__Peer__Pe
 	peer_end(m, peer, PEER_LOST, !got_over_its_start(m, peer), text);
 }
 
+/* Or of the one after it, where who was a round behind is to finish this one: it would go on with the refused one, without those who gave up. */
+static bool refuses(const struct refusal *refusal, uint64_t round)
+{
+	return refusal->round == round || refusal->round == round + 1;
+}
+
 /* The member of the view that gave up because of this round; NULL: none did. */
 static const struct peer *refuser(const struct membership *m, const struct group *group,
     uint64_t round)
@@ -264,9 +270,9 @@ static const struct peer *refuser(const struct membership *m, const struct group
 	const struct list *peers = state_peers(m, group);
 	for (size_t i = 0; i < peers->count; i++) {
 		const struct peer *peer = peers->items[i];
-		bool refuses = peer->refusal.round == round ||
-		    (!state_peer_live(peer) && peer->soft.refusal.round == round);
-		if (refuses && peer->group == group->id && state_view_peer(group, peer->id) != NULL)
+		bool gave_up = refuses(&peer->refusal, round) ||
+		    (!state_peer_live(peer) && refuses(&peer->soft.refusal, round));
+		if (gave_up && peer->group == group->id && state_view_peer(group, peer->id) != NULL)
 			return peer;
 	}
 	return NULL;
