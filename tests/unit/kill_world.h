@@ -23,6 +23,7 @@
 
 #define N_MAX       8
 #define OPS         4
+#define VIEWS       2
 #define RING        TRAIND__PEER__ALGORITHM__ALGORITHM_RING
 #define ANYBODY     UINT32_MAX
 #define WHOLE_BYTES 256 /* an op is one segment */
@@ -62,25 +63,28 @@ struct world {
 	uint64_t draws;
 	unsigned delivered;
 	uint64_t view;
+	struct {
+		uint64_t peers[N_MAX]; /* by place */
+		unsigned count;
+	} rings[VIEWS]; /* of views 1 and 2 */
 	struct kill_boards boards;
 };
 
 /* ---- inputs and their reference ---- */
 
-/* Its bits follow from the order of its hops. */
+/* A chain, whose members encode what they pass on. */
 static bool quantised_at_each_hop(const struct kill_case *c)
 {
 	return c->algorithm == RING && !c->deterministic;
 }
 
-static void fill(struct peer *peer, const struct kill_case *c, unsigned who)
+static void fill(struct peer *peer, unsigned who)
 {
 	for (size_t e = 0; e < ELEMENTS; e++) {
 		peer->ints[e] = input(who, 0, e);
 		peer->inputs[e] = (float)input(who, 1, e);
 		peer->averages[e] = (float)input(who, 2, e);
-		peer->coded[e] = quantised_at_each_hop(c) ? near_input(who)
-		                                          : (float)input(who, 3, e) / 3;
+		peer->coded[e] = coded_input(who, e);
 	}
 }
 
@@ -101,7 +105,26 @@ static uint32_t segment_bytes(const struct kill_case *c)
 	return c->boards ? WHOLE_BYTES : SEGMENT_BYTES;
 }
 
-static void check_element(struct peer *peer, const struct kill_case *c, unsigned op, size_t e,
+/* By the order in which its sum was taken: who is in it says in which view. */
+static void check_coded(const struct world *world, const struct peer *peer, size_t e,
+    const uint64_t *set, size_t count)
+{
+	const struct kill_case *c = world->c;
+	size_t per_segment = segment_bytes(c) / sizeof(float);
+	uint64_t chain[N_MAX];
+	bool hops = quantised_at_each_hop(c);
+
+	for (unsigned v = 0; v < VIEWS && hops; v++)
+		if (world->rings[v].count == count) {
+			reference_chain(world->rings[v].peers, count, e / per_segment, chain);
+			set = chain;
+		}
+	assert_true(!hops || set == chain);
+	float expected = coded_reference(c->codec, hops, per_segment, e, set, count);
+	assert_memory_equal(&peer->coded[e], &expected, sizeof(expected));
+}
+
+static void check_element(const struct world *world, struct peer *peer, unsigned op, size_t e,
     const uint64_t *set, size_t count)
 {
 	int32_t least = INT32_MAX;
@@ -112,10 +135,7 @@ static void check_element(struct peer *peer, const struct kill_case *c, unsigned
 		sum += (float)x; /* whole numbers: any order gives the same bits */
 	}
 	if (op == 3)
-		assert_memory_equal(&peer->coded[e],
-		    &(float){ coded_reference(c->codec, segment_bytes(c) / sizeof(float), e, set,
-		        count) },
-		    sizeof(sum));
+		check_coded(world, peer, e, set, count);
 	else if (op == 0)
 		assert_int_equal(peer->ints[e], least);
 	else if (op == 1)
@@ -365,6 +385,10 @@ static void install_view(struct world *world, struct install *in)
 	}
 	for (unsigned i = 0; i < count; i++) /* not the order of ids */
 		in->ring[i] = (count - i + c->seed) % count;
+	assert_true(world->view < VIEWS);
+	for (unsigned i = 0; i < count; i++)
+		world->rings[world->view].peers[i] = ids[in->ring[i]];
+	world->rings[world->view].count = count;
 	in->view.number = ++world->view;
 	in->view.n_peers = in->view.n_ring = count;
 	in->view.peers = in->peer_list;
