@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "collectives/core/group.h"
+#include "collectives/kernels/reduce.h"
 #include "common/rng.h"
 #include "daemon/membership/core/resume.h"
 #include "tests/unit/core_holders.h"
@@ -73,17 +74,26 @@ struct world {
 /* ---- inputs and their reference ---- */
 
 /* A chain, whose members encode what they pass on. */
-static bool quantised_at_each_hop(const struct kill_case *c)
+static bool is_chain(const struct kill_case *c)
 {
 	return c->algorithm == RING && !c->deterministic;
 }
 
-static void fill(struct peer *peer, unsigned who)
+/* Is there an order in which sums are taken? Without one only whole numbers have exact ones. */
+static float averaged(const struct kill_case *c, unsigned who, size_t e)
+{
+	bool ordered = c->deterministic || is_chain(c) ||
+	    c->algorithm == TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT;
+
+	return (float)input(who, 2, e) / (ordered ? 3 : 1);
+}
+
+static void fill(struct peer *peer, const struct kill_case *c, unsigned who)
 {
 	for (size_t e = 0; e < ELEMENTS; e++) {
 		peer->ints[e] = input(who, 0, e);
 		peer->inputs[e] = (float)input(who, 1, e);
-		peer->averages[e] = (float)input(who, 2, e);
+		peer->averages[e] = averaged(c, who, e);
 		peer->coded[e] = coded_input(who, e);
 	}
 }
@@ -105,28 +115,39 @@ static uint32_t segment_bytes(const struct kill_case *c)
 	return c->boards ? WHOLE_BYTES : SEGMENT_BYTES;
 }
 
-/* By the order in which its sum was taken: who is in it says in which view. */
-static void check_coded(const struct world *world, const struct peer *peer, size_t e,
-    const uint64_t *set, size_t count)
+/* In which a sum was taken: who is in it says in which view. */
+static void order_of(const struct world *world, size_t e, const uint64_t *set, size_t count,
+    uint64_t *order)
 {
-	const struct kill_case *c = world->c;
-	size_t per_segment = segment_bytes(c) / sizeof(float);
-	uint64_t chain[N_MAX];
-	bool hops = quantised_at_each_hop(c);
+	size_t segment = e / (segment_bytes(world->c) / sizeof(float));
+	bool chain = is_chain(world->c), found = false;
 
-	for (unsigned v = 0; v < VIEWS && hops; v++)
+	memcpy(order, set, count * sizeof(*set));
+	for (unsigned v = 0; v < VIEWS && chain; v++)
 		if (world->rings[v].count == count) {
-			reference_chain(world->rings[v].peers, count, e / per_segment, chain);
-			set = chain;
+			reference_chain(world->rings[v].peers, count, segment, order);
+			found = true;
 		}
-	assert_true(!hops || set == chain);
-	float expected = coded_reference(c->codec, hops, per_segment, e, set, count);
-	assert_memory_equal(&peer->coded[e], &expected, sizeof(expected));
+	assert_true(found || !chain);
+}
+
+static float average_of(const struct kill_case *c, size_t e, const uint64_t *order, size_t count)
+{
+	float sum = averaged(c, (unsigned)order[0] - 1, e);
+
+	for (size_t i = 1; i < count; i++) {
+		float x = averaged(c, (unsigned)order[i] - 1, e);
+		reduce_plain_combine(TR_F32, TR_SUM, &sum, &sum, &x, 1);
+	}
+	reduce_plain_divide(TR_F32, &sum, 1, (unsigned)count);
+	return sum;
 }
 
 static void check_element(const struct world *world, struct peer *peer, unsigned op, size_t e,
     const uint64_t *set, size_t count)
 {
+	const struct kill_case *c = world->c;
+	uint64_t order[N_MAX];
 	int32_t least = INT32_MAX;
 	float sum = 0;
 	for (size_t i = 0; i < count; i++) {
@@ -134,14 +155,19 @@ static void check_element(const struct world *world, struct peer *peer, unsigned
 		least = x < least ? x : least;
 		sum += (float)x; /* whole numbers: any order gives the same bits */
 	}
-	if (op == 3)
-		check_coded(world, peer, e, set, count);
-	else if (op == 0)
+	if (op > 1)
+		order_of(world, e, set, count, order);
+	if (op == 3) {
+		sum = coded_reference(c->codec, is_chain(c), segment_bytes(c) / sizeof(sum), e,
+		    order, count);
+		assert_memory_equal(&peer->coded[e], &sum, sizeof(sum));
+	} else if (op == 0)
 		assert_int_equal(peer->ints[e], least);
 	else if (op == 1)
 		assert_memory_equal(&peer->floats[e], &sum, sizeof(sum));
 	else
-		assert_memory_equal(&peer->averages[e], &(float){ sum / (float)count }, sizeof(sum));
+		assert_memory_equal(&peer->averages[e], &(float){ average_of(c, e, order, count) },
+		    sizeof(sum));
 }
 
 /* ---- messages ---- */

@@ -14,7 +14,7 @@ static bool caller_submit(struct world *world, unsigned who, enum phase until)
 {
 	struct peer *peer = &world->peers[who];
 
-	fill(peer, who);
+	fill(peer, world->c, who);
 	for (unsigned op = 0; op < OPS && until >= ONE_SUBMITTED; op++) {
 		if (op > 0 && until == ONE_SUBMITTED)
 			return false;
