@@ -258,6 +258,8 @@ static inline unsigned pump_some(struct pump *pump, unsigned most)
 
 	while (moved && done < most) {
 		moved = false;
+		while (pump->first < pump->last && pump->messages[pump->first] == NULL)
+			pump->first++;
 		for (size_t i = pump->first; i < pump->last && done < most; i++) {
 			struct core_message *message = pump->messages[i];
 			if (message == NULL || pump_blocked(pump, i))

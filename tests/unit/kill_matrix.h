@@ -8,45 +8,60 @@
 #define TR_TESTS_KILL_MATRIX_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define KILL_THIN 307 /* one point of so many, when thinned */
 
-/* *part of how many; 0: thinned. */
-static inline unsigned kill_parts(unsigned *part)
+struct kill_parts {
+	bool known;
+	unsigned part, of; /* of 0: thinned */
+};
+
+static inline const struct kill_parts *kill_parts(void)
 {
-	const char *matrix = getenv("KILL_MATRIX");
-	unsigned of;
+	static struct kill_parts parts;
+	const char *matrix = parts.known ? NULL : getenv("KILL_MATRIX");
 	char more;
 
-	*part = 1;
+	parts.known = true;
 	if (matrix == NULL || matrix[0] == '\0')
-		return 0;
+		return &parts;
+	parts.part = parts.of = 1;
 	if (strcmp(matrix, "full") == 0)
-		return 1;
-	if (sscanf(matrix, "%u/%u%c", part, &of, &more) != 2 || *part == 0 || *part > of) {
+		return &parts;
+	if (sscanf(matrix, "%u/%u%c", &parts.part, &parts.of, &more) != 2 || parts.part == 0 ||
+	    parts.part > parts.of) {
 		(void)fprintf(stderr, "KILL_MATRIX: found '%s', allowed: full, or 1/N to N/N\n",
 		    matrix);
 		exit(2);
 	}
-	return of;
+	return &parts;
 }
 
 static inline bool kill_thinned(void)
 {
-	unsigned part;
-
-	return kill_parts(&part) == 0;
+	return kill_parts()->of == 0;
 }
 
 /* `number`: of the point, from 1. */
 static inline bool kill_wanted(unsigned number)
 {
-	unsigned part, of = kill_parts(&part);
+	const struct kill_parts *parts = kill_parts();
 
-	return of == 0 ? number % KILL_THIN == 0 : number % of == part - 1;
+	return parts->of == 0 ? number % KILL_THIN == 0 : number % parts->of == parts->part - 1;
+}
+
+/* The same of a case whose points all run where it does, so that no part has to find out how many another one has. `thin`: one of so many.
+ * Whatever the dimensions of the matrix, each part has of everything. */
+static inline bool kill_wanted_case(unsigned number, unsigned thin)
+{
+	const struct kill_parts *parts = kill_parts();
+	unsigned mixed = (unsigned)((number * UINT64_C(0x9e3779b97f4a7c15)) >> 33);
+
+	return parts->of == 0 ? mixed % thin == 0 : mixed % parts->of == parts->part - 1;
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* What the kill matrix (test_group_kills.c) gives to each op, and what a codec makes of a sum: the reference. */
+/* What the kill matrix (test_group_kills.c) gives to each op, and what a codec makes of a sum along each way: the reference, by the plain
+ * kernels. */
 #ifndef TR_TESTS_KILL_REFERENCE_H
 #define TR_TESTS_KILL_REFERENCE_H
 
@@ -9,6 +10,7 @@
 #include <cmocka.h>
 
 #include "collectives/kernels/codec.h"
+#include "collectives/kernels/plain.h"
 
 #define ELEMENTS      37 /* ten segments, the last one short; or one */
 #define SEGMENT_BYTES 16
@@ -18,42 +20,55 @@ static inline int32_t input(unsigned peer, unsigned op, size_t element)
 	return (int32_t)((peer * 7 + op * 3 + element * 5) % 61) - 20;
 }
 
-/* What a ring quantises at each hop has bits of its own. But equal numbers of a segment are nearly exact in each codec (the scale is rounded to eight
- * bits), so a contribution that is lost or counted twice, each 1 to 1.35, shows. */
-#define NEARLY 0.3f
-static inline float near_input(unsigned peer)
-{
-	return 1 + 0.05f * (float)(peer % 8);
-}
+#define REFERENCE_PEERS 8
+#define REFERENCE_BYTES 256 /* of a segment, encoded or not */
 
-static inline void check_nearly(float got, const uint64_t *set, size_t count)
+/* A ring adds up a segment along a chain: `ring` (peers by place, all of which contribute) from the segment's own place on. */
+static inline void reference_chain(const uint64_t *ring, size_t count, size_t segment,
+    uint64_t *chain)
 {
-	float sum = 0;
 	for (size_t i = 0; i < count; i++)
-		sum += near_input((unsigned)set[i] - 1);
-	assert_true(got > sum - NEARLY && got < sum + NEARLY);
+		chain[i] = ring[(segment + i) % count];
 }
 
-/* What a tree of any shape gives: decode(Q(sum of decode(Q(x)) by ascending peer)), of a segment of so many elements. */
-static inline float coded_reference(enum tr_codec codec, size_t per_segment, size_t e,
-    const uint64_t *set, size_t count)
+/* The sum of rows of `n` encoded numbers, taken in this order by the plain kernels, as everybody decodes it. `hops`: each member of a chain
+ * encodes what it passes on; else the whole sum alone is encoded. Of one row nothing is made. */
+static inline void reference_sum(enum tr_codec codec, bool hops,
+    const uint8_t (*rows)[REFERENCE_BYTES], size_t count, size_t n, float *sum)
+{
+	uint8_t encoded[REFERENCE_BYTES];
+
+	plain_decode(codec, sum, rows[0], n);
+	for (size_t i = 1; i < count; i++) {
+		plain_decode_combine(codec, TR_SUM, sum, rows[i], n);
+		if (!hops && i < count - 1)
+			continue;
+		plain_encode(codec, encoded, sum, n);
+		plain_decode(codec, sum, encoded, n);
+	}
+}
+
+static inline float coded_input(unsigned peer, size_t element)
+{
+	return (float)input(peer, 3, element) / 3;
+}
+
+/* Element `e` of the coded op, of segments of so many elements. `order`: peer ids. */
+static inline float coded_reference(enum tr_codec codec, bool hops, size_t per_segment, size_t e,
+    const uint64_t *order, size_t count)
 {
 	size_t first = e / per_segment * per_segment;
 	size_t n = ELEMENTS - first < per_segment ? ELEMENTS - first : per_segment;
+	uint8_t rows[REFERENCE_PEERS][REFERENCE_BYTES];
 	float x[ELEMENTS], sum[ELEMENTS];
-	uint8_t wire[256];
-	assert_true(codec_bytes(codec, n) <= sizeof(wire));
+
+	assert_true(codec_bytes(codec, n) <= REFERENCE_BYTES && count <= REFERENCE_PEERS);
 	for (size_t i = 0; i < count; i++) {
 		for (size_t k = 0; k < n; k++)
-			x[k] = (float)input((unsigned)set[i] - 1, 3, first + k) / 3;
-		codec_encode(codec, wire, x, n);
-		if (i == 0)
-			codec_decode(codec, sum, wire, n);
-		else
-			codec_decode_combine(codec, TR_SUM, sum, wire, n);
+			x[k] = coded_input((unsigned)order[i] - 1, first + k);
+		plain_encode(codec, rows[i], x, n);
 	}
-	codec_encode(codec, wire, sum, n);
-	codec_decode(codec, sum, wire, n);
+	reference_sum(codec, hops, (const uint8_t(*)[REFERENCE_BYTES])rows, count, n, sum);
 	return sum[e - first];
 }
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "collectives/core/group.h"
+#include "collectives/kernels/reduce.h"
 #include "common/rng.h"
 #include "daemon/membership/core/resume.h"
 #include "tests/unit/core_holders.h"
@@ -23,6 +24,7 @@
 
 #define N_MAX       8
 #define OPS         4
+#define VIEWS       2
 #define RING        TRAIND__PEER__ALGORITHM__ALGORITHM_RING
 #define ANYBODY     UINT32_MAX
 #define WHOLE_BYTES 256 /* an op is one segment */
@@ -62,15 +64,28 @@ struct world {
 	uint64_t draws;
 	unsigned delivered;
 	uint64_t view;
+	struct {
+		uint64_t peers[N_MAX]; /* by place */
+		unsigned count;
+	} rings[VIEWS]; /* of views 1 and 2 */
 	struct kill_boards boards;
 };
 
 /* ---- inputs and their reference ---- */
 
-/* Its bits follow from the order of its hops. */
-static bool quantised_at_each_hop(const struct kill_case *c)
+/* A chain, whose members encode what they pass on. */
+static bool is_chain(const struct kill_case *c)
 {
 	return c->algorithm == RING && !c->deterministic;
+}
+
+/* Is there an order in which sums are taken? Without one only whole numbers have exact ones. */
+static float averaged(const struct kill_case *c, unsigned who, size_t e)
+{
+	bool ordered = c->deterministic || is_chain(c) ||
+	    c->algorithm == TRAIND__PEER__ALGORITHM__ALGORITHM_ONE_SHOT;
+
+	return (float)input(who, 2, e) / (ordered ? 3 : 1);
 }
 
 static void fill(struct peer *peer, const struct kill_case *c, unsigned who)
@@ -78,9 +93,8 @@ static void fill(struct peer *peer, const struct kill_case *c, unsigned who)
 	for (size_t e = 0; e < ELEMENTS; e++) {
 		peer->ints[e] = input(who, 0, e);
 		peer->inputs[e] = (float)input(who, 1, e);
-		peer->averages[e] = (float)input(who, 2, e);
-		peer->coded[e] = quantised_at_each_hop(c) ? near_input(who)
-		                                          : (float)input(who, 3, e) / 3;
+		peer->averages[e] = averaged(c, who, e);
+		peer->coded[e] = coded_input(who, e);
 	}
 }
 
@@ -101,9 +115,39 @@ static uint32_t segment_bytes(const struct kill_case *c)
 	return c->boards ? WHOLE_BYTES : SEGMENT_BYTES;
 }
 
-static void check_element(struct peer *peer, const struct kill_case *c, unsigned op, size_t e,
+/* In which a sum was taken: who is in it says in which view. */
+static void order_of(const struct world *world, size_t e, const uint64_t *set, size_t count,
+    uint64_t *order)
+{
+	size_t segment = e / (segment_bytes(world->c) / sizeof(float));
+	bool chain = is_chain(world->c), found = false;
+
+	memcpy(order, set, count * sizeof(*set));
+	for (unsigned v = 0; v < VIEWS && chain; v++)
+		if (world->rings[v].count == count) {
+			reference_chain(world->rings[v].peers, count, segment, order);
+			found = true;
+		}
+	assert_true(found || !chain);
+}
+
+static float average_of(const struct kill_case *c, size_t e, const uint64_t *order, size_t count)
+{
+	float sum = averaged(c, (unsigned)order[0] - 1, e);
+
+	for (size_t i = 1; i < count; i++) {
+		float x = averaged(c, (unsigned)order[i] - 1, e);
+		reduce_plain_combine(TR_F32, TR_SUM, &sum, &sum, &x, 1);
+	}
+	reduce_plain_divide(TR_F32, &sum, 1, (unsigned)count);
+	return sum;
+}
+
+static void check_element(const struct world *world, struct peer *peer, unsigned op, size_t e,
     const uint64_t *set, size_t count)
 {
+	const struct kill_case *c = world->c;
+	uint64_t order[N_MAX];
 	int32_t least = INT32_MAX;
 	float sum = 0;
 	for (size_t i = 0; i < count; i++) {
@@ -111,17 +155,19 @@ static void check_element(struct peer *peer, const struct kill_case *c, unsigned
 		least = x < least ? x : least;
 		sum += (float)x; /* whole numbers: any order gives the same bits */
 	}
-	if (op == 3)
-		assert_memory_equal(&peer->coded[e],
-		    &(float){ coded_reference(c->codec, segment_bytes(c) / sizeof(float), e, set,
-		        count) },
-		    sizeof(sum));
-	else if (op == 0)
+	if (op > 1)
+		order_of(world, e, set, count, order);
+	if (op == 3) {
+		sum = coded_reference(c->codec, is_chain(c), segment_bytes(c) / sizeof(sum), e,
+		    order, count);
+		assert_memory_equal(&peer->coded[e], &sum, sizeof(sum));
+	} else if (op == 0)
 		assert_int_equal(peer->ints[e], least);
 	else if (op == 1)
 		assert_memory_equal(&peer->floats[e], &sum, sizeof(sum));
 	else
-		assert_memory_equal(&peer->averages[e], &(float){ sum / (float)count }, sizeof(sum));
+		assert_memory_equal(&peer->averages[e], &(float){ average_of(c, e, order, count) },
+		    sizeof(sum));
 }
 
 /* ---- messages ---- */
@@ -365,6 +411,10 @@ static void install_view(struct world *world, struct install *in)
 	}
 	for (unsigned i = 0; i < count; i++) /* not the order of ids */
 		in->ring[i] = (count - i + c->seed) % count;
+	assert_true(world->view < VIEWS);
+	for (unsigned i = 0; i < count; i++)
+		world->rings[world->view].peers[i] = ids[in->ring[i]];
+	world->rings[world->view].count = count;
 	in->view.number = ++world->view;
 	in->view.n_peers = in->view.n_ring = count;
 	in->view.peers = in->peer_list;

@@ -126,12 +126,7 @@ static void check_survivors(struct world *world)
 						at++;
 					assert_true(at < got);
 				}
-				if (op == 3 && quantised_at_each_hop(world->c)) {
-					assert_memory_equal(&peer->coded[e],
-					    &world->peers[ids[0] - 1].coded[e], sizeof(float));
-					check_nearly(peer->coded[e], set, got);
-				} else
-					check_element(peer, world->c, op, e, set, got);
+				check_element(world, peer, op, e, set, got);
 			}
 	}
 }
