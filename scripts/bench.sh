@@ -24,6 +24,7 @@ part "the bubble of a pipeline, predicted and measured" bench_bubble.py
 part "a plan beside its job: steps and memory" bench_plan.py
 $python scripts/bench_part.py "the planner beside what Megatron-LM published" "$build/bin/planbench" || failed=1
 part "steps in which a checkpoint is written" bench_checkpoint.py
+$python scripts/bench_part.py "memory that one op adds" "$build/bin/memorybench" || failed=1
 $python scripts/bench_part.py "kernels beside memcpy" "$build/bin/kernelbench" --best || failed=1
 part "a newcomer" bench_newcomer.py
 part "all-reduce of a GPU's memory" bench_nccl.py

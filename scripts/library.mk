@@ -20,4 +20,4 @@ $(BUILD)/tests/sync_peer: $(BUILD)/obj/tests/system/sync_peer.o $(BUILD)/lib/lib
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -luv -lprotobuf-c -lxxhash -lz -lssl -lcrypto -lm
 .PHONY: test-programs
 test-programs: $(LIBRARY_PROGRAMS) $(BUILD)/tests/fake_nccl.so $(BUILD)/tests/sync_peer $(BUILD)/bin/memberd
-bench: $(BUILD)/bin/collbench $(BUILD)/bin/domainbench $(BUILD)/bin/faultbench
+bench: $(BUILD)/bin/collbench $(BUILD)/bin/domainbench $(BUILD)/bin/faultbench $(BUILD)/bin/memorybench
