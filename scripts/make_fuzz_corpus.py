@@ -286,7 +286,7 @@ def tls_scripts():
     flights = RIGHT * 3  # of a handshake, at least
 
     def opens(connection, from_peer=0, how=0, spoils=flights, whole=RIGHT * 4):
-        return attack(0, connection, bytes([how]), spoils, RIGHT, RIGHT, bytes([from_peer, 0, 0, 0, 0, 0])) + whole
+        return attack(0, connection, bytes([how]), spoils, RIGHT, bytes([from_peer, 0, 0, 0, 0, 0])) + whole
 
     def says(frame, whole=RIGHT * 4):
         return frame + whole
@@ -322,6 +322,7 @@ def tls_scripts():
     yield "forged-record", RIGHT + opens(0) + raw(0, 0, record(data=bytes(range(128)))) + turn
     yield "alerts", RIGHT + opens(0) + raw(0, 0, record(kind=odd(21), data=b"\x02\x50")) + turn + opens(1) + raw(1, 0, record(kind=odd(21), data=b"\x01\0")) + turn
     yield "huge-frame-inside", RIGHT + opens(0) + attack_segment(0) + bytes([231]) + b"\xff" * 8 + RIGHT * 3 + turn
+    yield "much-at-once", RIGHT + everyone + attack_segment(0, number=3, kind=2) + RIGHT * 2 + bytes([223]) + RIGHT * 600 + turn * 8 + segments + turn
     yield "new-keys", RIGHT + everyone + keys(0, 0) + turn + segments + keys(1, 3, 1) + segments + turn
     yield "new-keys-for-ever", RIGHT + everyone + keys(0, 255) * 8 + turn * 4 + segments + turn
     yield "new-keys-in-the-greeting", RIGHT + attack(0, 0, bytes([224]) + flights) + keys(0, 255) * 5 + turn + raw(0, 200, bytes([8]), b"TRAIND4\n", RIGHT) + turn
