@@ -121,6 +121,7 @@
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
 #define TR_DOMAIN_MEMBERS_MAX        64 /* processes of one failure domain (collectives/domain.h) */
 #define TR_DOMAIN_OPS_MAX            256 /* of a domain in one round */
+#define TR_DOMAIN_HEARD_MAX          64  /* messages of one member, then others have a turn */
 #define TR_DOMAIN_BUILDS_MAX         3   /* tries to build a communicator before the domain ends */
 #define TR_BACKEND_CHUNK_BYTES       (4u << 20) /* piece that is staged between device and host */
 #define TR_REDIAL_FIRST_MS           10

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine, fuzz_shm, fuzz_relay and fuzz_probe (tests/fuzz/corpus/), from
+"""Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine, fuzz_tls, fuzz_shm, fuzz_relay,
+fuzz_probe, fuzz_probe_dial and fuzz_domain (tests/fuzz/corpus/), from
 the stubs of proto/, which scripts/venv.sh makes anew if they are old. A second, independent encoder of frames and headers: see docs/protocol.md."""
 import pathlib
 import struct
@@ -280,6 +281,56 @@ def attack_scripts():
     yield "strangers", RIGHT + b"".join(attack(0, c, bytes([240])) for c in range(6)) + attack_segment(0) + RIGHT * 3 + turn
 
 
+def tls_scripts():
+    """(name, what is said over TLS): each flight has a byte that spoils it, behind what says it."""
+    flights = RIGHT * 3  # of a handshake, at least
+
+    def opens(connection, from_peer=0, how=0, spoils=flights, whole=RIGHT * 4):
+        return attack(0, connection, bytes([how]), spoils, RIGHT, bytes([from_peer, 0, 0, 0, 0, 0])) + whole
+
+    def says(frame, whole=RIGHT * 4):
+        return frame + whole
+
+    turn, keys = bytes([15]), lambda connection, times, wish=0: attack(12, connection, bytes([times, wish, 0]))
+    raw = lambda connection, how, *rest: attack(11, connection, bytes([how]), *rest)
+    record = lambda kind=RIGHT, says=RIGHT, data=b"garbage!": bytes([len(data)]) + says + kind + RIGHT * 2 + data
+    odd = lambda value: b"\xe0" + value.to_bytes(8, "big")
+    everyone = b"".join(opens(c, from_peer=c) for c in range(3))
+    segments = b"".join(says(attack_segment(c, number=n, kind=k, contributors=1 << c + 1)) for k in (1, 2) for c in range(3) for n in range(4))
+    votes = b"".join(says(attack(6, c, RIGHT * 8)) for c in range(3))
+    ours = [attack(13, 0, bytes([n])) for n in range(6)]
+    plain = attack(0, 0, bytes([240]))
+    yield "segments", RIGHT + everyone + segments + turn + ours[2] + votes + turn
+    yield "dialled", RIGHT + turn + attack(0, 0, bytes([3]) + flights) + turn * 3 + segments + turn
+    yield "not-a-handshake", RIGHT + plain + raw(0, 128, bytes([30]), b"GET / HTTP/1.1\r\nHost: here\r\n\r\n") + turn * 2
+    yield "a-record-that-is-none", RIGHT + plain + raw(0, 0, record(kind=odd(22), data=bytes(range(200)))) + turn * 2
+    yield "a-record-that-is-too-long", RIGHT + plain + raw(0, 0, record(kind=odd(22), says=odd(0xffff))) + turn * 2
+    yield "half-a-hello", RIGHT + attack(0, 0, bytes([224, 190, 20, 0])) + turn * 3
+    yield "says-nothing", RIGHT + b"".join(attack(0, c, bytes([240])) for c in range(6)) + turn * 3
+    for name, who in {"stranger": 1, "nobody": 2, "old": 3}.items():
+        yield f"certificate-of-{name}", RIGHT + opens(0, how=192 + 8 * who) + turn + opens(1) + turn
+        yield f"dialled-{name}", RIGHT + turn + attack(0, 0, bytes([192 + 8 * who + 3]) + flights) + turn * 3
+    for flight in range(3):
+        for name, how in {"bit": 130, "byte": 160, "cut": 180, "twice": 200, "turned": 216, "between": 230, "lost": 250}.items():
+            spoils = RIGHT * flight + bytes([how, 9, 0, 1, 0, 0, 0, 0, 0])
+            yield f"handshake-{name}-{flight}", RIGHT + opens(0, spoils=spoils) + turn * 2 + opens(1) + turn
+            yield f"dialled-{name}-{flight}", RIGHT + turn + attack(0, 0, bytes([3]) + spoils) + turn * 3
+    for name, how in {"bit": 130, "cut": 180, "twice": 200, "turned": 216, "between": 230, "lost": 250}.items():
+        yield f"frame-{name}", RIGHT + everyone + attack_segment(0) + RIGHT * 3 + bytes([how, 9, 0, 1, 0, 0, 0, 0, 0]) + turn + segments + turn
+    yield "garbage-inside", RIGHT + opens(0) + raw(0, 200, bytes([64]), bytes(range(64)), RIGHT) + turn + opens(0) + turn
+    yield "garbage-behind", RIGHT + opens(0) + raw(0, 128, bytes([64]), bytes(range(64))) + turn
+    yield "forged-record", RIGHT + opens(0) + raw(0, 0, record(data=bytes(range(128)))) + turn
+    yield "alerts", RIGHT + opens(0) + raw(0, 0, record(kind=odd(21), data=b"\x02\x50")) + turn + opens(1) + raw(1, 0, record(kind=odd(21), data=b"\x01\0")) + turn
+    yield "huge-frame-inside", RIGHT + opens(0) + attack_segment(0) + bytes([231]) + b"\xff" * 8 + RIGHT * 3 + turn
+    yield "much-at-once", RIGHT + everyone + attack_segment(0, number=3, kind=2) + RIGHT * 2 + bytes([223]) + RIGHT * 600 + turn * 8 + segments + turn
+    yield "new-keys", RIGHT + everyone + keys(0, 0) + turn + segments + keys(1, 3, 1) + segments + turn
+    yield "new-keys-for-ever", RIGHT + everyone + keys(0, 255) * 8 + turn * 4 + segments + turn
+    yield "new-keys-in-the-greeting", RIGHT + attack(0, 0, bytes([224]) + flights) + keys(0, 255) * 5 + turn + raw(0, 200, bytes([8]), b"TRAIND4\n", RIGHT) + turn
+    yield "says-farewell", RIGHT + everyone + attack(0, 0, bytes([1, 0])) + turn + segments + attack(0, 1, bytes([0])) + turn + segments
+    yield "http-inside", RIGHT + b"".join(attack(0, c, bytes([224]) + flights) + raw(c, 200, bytes([len(text)]), text, RIGHT) + turn
+                                         for c, text in enumerate([b"GET /healthz HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"TPROBE1\n", b"TRELAY1\n"]))
+
+
 def shm_scripts():
     """(name, what a process of this host does): sockets, descriptors, rings."""
     def says(way, kind, *fields):
@@ -379,6 +430,46 @@ def probe_scripts():
         yield f"kind-{kind}", opens + bytes([kind << 4 | 7]) + right + hears
 
 
+def probe_dial_scripts():
+    """(name, what a daemon that is measured answers): a turn is a byte, and so is each answer."""
+    plain, tls, ends = 0, 1, 64
+    heads = {"plain": plain, "tls": tls}
+    for name, head in heads.items():
+        yield f"measures-{name}", bytes([head])
+        yield f"goes-{name}", bytes([head | ends]) + bytes(8)
+        for turns in (2, 7, 40, 90):  # before the token was heard; at an echo; at its end; with blocks
+            for kind, odd in {"field": b"\x80\0\xc0", "other-kind": b"\xc6", "byte": b"\xd0\x04\x01", "cut": b"\xd8\xe0" + (9).to_bytes(8, "big"),
+                              "twice": b"\xe0", "half-shut": b"\xe8", "mute": b"\xf0", "hangs-up": b"\xf8"}.items():
+                if head == plain or turns < 40:
+                    yield f"{kind}-{turns}-{name}", bytes([head]) + bytes(turns) + odd
+        for kind in range(9):
+            yield f"unasked-{kind + 1}-{name}", bytes([head]) + bytes(4 + kind) + bytes([160 + 8 * kind, 0]) + bytes(6)
+    yield "echoes-ahead", bytes([plain]) + bytes(4) + bytes([224, 0]) * 40
+    yield "one-echo-ahead", bytes([plain]) + bytes(4) + bytes([224, 0])
+    yield "blocks-ahead", bytes([plain]) + bytes(4) + bytes([161, 0]) * 40
+    yield "time-passes", bytes([plain | 56]) + bytes(4) + bytes([165, 255]) * 12
+    yield "we-end", bytes([plain]) + bytes(4) + bytes([247])
+    yield "new-keys", bytes([tls]) + bytes(12) + bytes([163, 255, 0, 0]) * 8
+    yield "farewell", bytes([tls]) + bytes(12) + bytes([164, 0])
+    yield "forged-record", bytes([tls]) + bytes(12) + bytes([162, 16]) + bytes(24)
+    for who in (1, 2, 3):
+        yield f"certificate-{who}", bytes([tls | who << 1]) + bytes(8)
+
+
+def domain_scripts():
+    """(name, what members say to their leader, or it to one of them); the named findings beside them were libFuzzer's."""
+    for name, head in {"leader": 0, "member": 1}.items():
+        for looks in range(3):
+            yield f"honest-{name}-{looks}", bytes([head | looks << 2])
+        yield f"keeps-{name}", bytes([head | 16])
+        yield f"ends-{name}", bytes([head | 32]) + bytes(12)
+        yield f"ends-for-all-{name}", bytes([head | 34]) + bytes(12)
+        for kind in range(15):
+            yield f"unasked-{kind + 1}-{name}", bytes([head]) + bytes(6) + bytes([128, kind * 8 & 255, 0]) + bytes(10) + bytes([129, kind * 8 & 255, 0]) + bytes(4)
+        yield f"descriptors-{name}", bytes([head]) + bytes(6) + bytes([128, 131, 20]) + bytes(20) + bytes(3) + bytes([216]) * 3
+        yield f"floods-{name}", bytes([head]) + bytes(9) + bytes([129, 135]) + bytes(9)
+
+
 def write(target, name, data):
     folder = CORPUS / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -401,10 +492,16 @@ def main():
         write("engine", name, data)
     for name, data in shm_scripts():
         write("shm", name, data)
+    for name, data in tls_scripts():
+        write("tls", name, data)
     for name, data in relay_scripts():
         write("relay", name, data)
     for name, data in probe_scripts():
         write("probe", name, data)
+    for name, data in probe_dial_scripts():
+        write("probe_dial", name, data)
+    for name, data in domain_scripts():
+        write("domain", name, data)
     vote = peer.PeerMessage(vote=peer.Vote(view=3, round=17)).SerializeToString()
     write("frame", "vote", frame(PEER, vote))
     write("frame", "three", frame(TO_MEMBER, b"") + frame(PEER, vote) + frame(SEGMENT, segment()))

@@ -109,7 +109,9 @@ void lead_hear(struct tr_domain *d)
 			member->held = false;
 			lead_take(d, i, &member->message);
 		}
-		while (member->here && !member->held && d->ended == TR_OK) {
+		for (unsigned heard = 0; heard < TR_DOMAIN_HEARD_MAX && member->here &&
+		     !member->held && d->ended == TR_OK;
+		     heard++) {
 			tr_status st = domain_link_receive(&d->link, i, &message);
 			if (st == TR_EAGAIN)
 				break;

@@ -213,6 +213,8 @@ tr_status domain_link_receive(struct domain_link *link, unsigned member,
 		return TR_EPEERLOST;
 	}
 	message->text[sizeof(message->text) - 1] = '\0';
+	if (message->text[0] == '\0') /* whoever passes it on says something */
+		(void)snprintf(message->text, sizeof(message->text), "no reason was given");
 	return TR_OK;
 }
 

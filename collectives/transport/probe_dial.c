@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/random.h>
 
 #include "collectives/transport/address.h"
 #include "collectives/transport/congestion.h"
@@ -97,12 +98,18 @@ static tr_status measure_trips(const struct probe_io *io, double *round_trip_s)
 	uint64_t from_us = probe_now_us(), least_us = UINT64_MAX;
 	tr_status st = TR_OK;
 	for (unsigned i = 0; st == TR_OK && i < TR_PROBE_ROUND_TRIPS; i++) {
+		uint64_t nonce = 0;
+		(void)getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK);
 		uint64_t said_us = probe_now_us();
 		if (i > 3 && said_us - from_us > TR_PROBE_TRIPS_US)
 			break;
-		st = probe_say(io, PROBE_ECHO, i, 0);
+		st = probe_say(io, PROBE_ECHO, i, nonce);
 		if (st == TR_OK)
 			st = probe_expect(io, PROBE_ECHO, &answer);
+		/* Else it was said before it was asked for, and tells nothing of the way. */
+		if (st == TR_OK && answer.value[1] != nonce)
+			st = tr_error_set(io->error, TR_EPROTO,
+			    "it said something else than was due");
 		uint64_t took_us = probe_now_us() - said_us;
 		least_us = took_us < least_us ? took_us : least_us;
 	}

@@ -69,6 +69,7 @@ struct live {
 
 static struct live live;
 static bool live_no_thread;
+static struct tls_context *live_tls; /* of both engines; NULL: they speak plainly */
 
 /* ---- the loops, in our thread */
 
@@ -378,10 +379,11 @@ static void live_engine(struct engine **engine, struct listener **port)
 	live_no_thread = true;
 	live_need(engine_create(&callbacks, NULL, engine, &error), &error, "an engine");
 	live_no_thread = false;
-	live_need(engine_set_links(*engine, &(struct engine_links){ .sockets = 1 }, &error), &error,
-	    "links");
-	live_need(listener_start(&live.net, "127.0.0.1:0", false, NULL, live_on_accepted, *engine,
-	              port, &error),
+	live_need(engine_set_links(*engine, &(struct engine_links){ .sockets = 1, .tls = live_tls },
+	              &error),
+	    &error, "links");
+	live_need(listener_start(&live.net, "127.0.0.1:0", false, live_tls, live_on_accepted,
+	              *engine, port, &error),
 	    &error, "a port");
 }
 
