@@ -499,13 +499,11 @@ void ahead_say_released(struct group_core *core, unsigned to, uint32_t tag)
 
 bool ahead_unsent(const struct group_core *core, const struct op *op)
 {
-	if (op->owed > 0)
-		return true;
-	for (unsigned i = 0; i < core->roster.n; i++)
+	for (unsigned i = 0; i < core->roster.n && op->owed == 0; i++)
 		for (const struct ahead_frame *kept = core->ahead[i].first; kept; kept = kept->next)
 			if (kept->op == op)
 				return true;
-	return false;
+	return op->owed > 0;
 }
 
 /* All members have submitted it; what is kept of it nobody wants. */

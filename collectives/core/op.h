@@ -88,7 +88,7 @@ struct op {
 	bool ordered;              /* sums are taken in ascending peer id */
 	uint32_t cursor;           /* segments looked at, in the order in which we begin them */
 	uint32_t begun, begun_max; /* segments that we began and that are not sealed here */
-	uint32_t rotation; /* segments in a block that every member begins in another order */
+	uint32_t rotation;      /* segments in a block that every member begins in another order */
 	uint32_t owed, owed_at; /* so many segments, and none of them is before that one */
 	struct buffer_outlet *outlet; /* NULL: nothing of it was staged to be sent as a source */
 	uint8_t *

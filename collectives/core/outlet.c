@@ -36,7 +36,8 @@ void outlet_staged(const struct group_core *core, struct op *op, struct group_bu
 
 bool outlet_waits(struct op *op, const struct op_result *result, const struct route *route)
 {
-	return op->kind == OP_SOURCED && result->buffer && route->down_count > 0 && !outlet_open(op);
+	return op->kind == OP_SOURCED && result->buffer && route->down_count > 0 &&
+	    !outlet_open(op);
 }
 
 /* ---- what is done here, and not on its way ---- */

@@ -122,8 +122,7 @@ static void path_send_sealed(struct group_core *core, struct op *op, uint32_t se
 	        .buffer = buffer });
 }
 
-tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment,
-    unsigned to)
+tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to)
 {
 	struct fold_part own;
 	tr_status st = op_own(op, &core->pool, segment, &own);

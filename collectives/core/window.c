@@ -91,7 +91,8 @@ static enum tr_algorithm window_choose(const struct group_core *core,
 	/* A ring would stage what it passes on, and has no fewer bytes. */
 	if (wish->kind == OP_SOURCED)
 		return found == TR_RING && asked == TR_AUTO && wish->collective == TR_ALL_GATHER
-		    ? TR_STAR : found;
+		    ? TR_STAR
+		    : found;
 	if (found == TR_HIERARCHICAL ||
 	    (found == TR_RING && (asked == TR_AUTO || core->view.deterministic)))
 		return TR_DIRECT;

@@ -316,7 +316,7 @@ void node_start(struct sim *sim, unsigned node);
 void node_follow(struct sim *sim);
 void node_crash(struct sim *sim, unsigned node, bool silently, const char *why);
 tr_status node_step(struct sim *sim, unsigned node, struct group_event *event);
-void node_release(struct sim *sim, unsigned node, struct group_buffer *buffer); /* back to its core */
+void node_release(struct sim *sim, unsigned node, struct group_buffer *buffer);
 void node_message(struct sim *sim, unsigned node, const Traind__Peer__ToNode *message);
 void node_finish(struct sim *sim, unsigned node);
 void node_connect(struct sim *sim, unsigned node);
@@ -526,11 +526,11 @@ struct sim {
 	bool gradual; /* joiners' states come gradually, over rounds to which they do not contribute */
 	bool declares; /* some joiners say that they have a state, of some round or other */
 	bool waits; /* workers wait for results before they commit, and say samples that they took from one */
-	bool early_waits;                 /* for some of them before they submit others */
-	bool scopes;                      /* some ops are of a part of the contributors */
-	bool releases;                    /* workers take memory back in the middle of rounds */
-	bool tells;                       /* cores say of each op that it is done */
-	unsigned hosts;                   /* that nodes share; 0: unknown */
+	bool early_waits; /* for some of them before they submit others */
+	bool scopes;      /* some ops are of a part of the contributors */
+	bool releases;    /* workers take memory back in the middle of rounds */
+	bool tells;       /* cores say of each op that it is done */
+	unsigned hosts;   /* that nodes share; 0: unknown */
 	size_t window_bytes, outlet_bytes, ahead_bytes; /* group_core_options */
 	uint32_t segment_bytes;
 	const struct sim_callers *callers; /* NULL: those of worker.c */

@@ -50,7 +50,7 @@ struct pump {
 	size_t trace_length;
 	uint64_t now_us; /* of all steps that say no time */
 	bool aside;      /* parked segments are kept aside, and nothing waits behind them */
-	bool holds;      /* what frames are staged in goes back when they are delivered, or dropped */
+	bool holds; /* what frames are staged in goes back when they are delivered, or dropped */
 	struct group_buffer *held[PUMP_MESSAGES];
 };
 
@@ -395,7 +395,10 @@ static inline struct pump *pump_create(unsigned n)
 /* The first view of members 1..n: all contribute from round 1. */
 static inline struct pump_view pump_first_view(const struct pump *pump)
 {
-	struct pump_view v = { .number = 1, .base_round = 1, .count = pump->n, .segment_bytes = PUMP_SEGMENT_BYTES };
+	struct pump_view v = { .number = 1,
+		.base_round = 1,
+		.count = pump->n,
+		.segment_bytes = PUMP_SEGMENT_BYTES };
 	for (unsigned i = 0; i < pump->n; i++) {
 		v.peers[i] = i + 1;
 		v.participate_from[i] = v.contribute_from[i] = 1;

@@ -408,6 +408,7 @@ static unsigned run(const struct kill_case *c)
 	world = (struct kill_world){ .c = c, .pump = pump_create_with(c->n, c->after % 2 ? 16 : 0) };
 	struct pump *pump = world.pump;
 	struct pump_view view = pump_first_view(pump);
+	pump->holds = c->after % 2; /* so what is staged has to wait for room (outlet.c) */
 	view.policy = c->policy;
 	view.algorithm = (Traind__Peer__Algorithm)c->algorithm;
 	view.deterministic = c->deterministic;

@@ -3,9 +3,9 @@
 
 #include "collectives/core/buffer.h"
 
-#define N         3
-#define ELEMENTS  96 /* int64: 768 bytes, 48 segments of 16 */
-#define WINDOW    (4 * PUMP_SEGMENT_BYTES)
+#define N          3
+#define ELEMENTS   96 /* int64: 768 bytes, 48 segments of 16 */
+#define WINDOW     (4 * PUMP_SEGMENT_BYTES)
 #define STAGED_MAX (WINDOW + 64) /* and the buffer that goes beyond; buffers are of 64 bytes */
 
 struct cell {
@@ -63,7 +63,8 @@ static struct group_submit op_of(unsigned who, enum tr_collective collective, un
 
 static tr_status give(struct pump *pump, unsigned who, const struct group_submit *submit)
 {
-	return pump_step(pump, who, &(struct group_event){ .kind = GROUP_SUBMIT, .submit = *submit });
+	return pump_step(pump, who,
+	    &(struct group_event){ .kind = GROUP_SUBMIT, .submit = *submit });
 }
 
 static void fill(void)
