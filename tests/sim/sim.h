@@ -6,8 +6,7 @@
  *	world.c    time and events        net.c     links between engines, connections to memberd
  *	node.c     an engine: runs a core  worker.c  its caller
  *	board.c    what nodes show to each other   shape.c    the ops of a round
- *	release.c  callers take memory back in the middle of one
- *	pulse.c    who hears nothing of whom
+ *	release.c  callers take memory back in the middle of one    pulse.c    who hears nothing of whom
  *	uplink.c   the engine's side of memberd
  *	memberd.c  the membership core and its log
  *	fault.c    what goes wrong, when   plant.c   bugs planted on purpose
