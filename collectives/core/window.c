@@ -139,19 +139,22 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 
 /* ---- how much ---- */
 
-/* A reduce-scatter that does not lie in a row stages what it sends and, of its own block, what has come: a window of each. */
-static bool window_twice(const struct op *op)
+/* Is what it sends and gets in buffers, not where the caller has it? Of the one that sums in these, its inputs, what has come, and results on their way are staged, so it has a
+ * smaller window; as long as ways are short that keeps links busy too. Members may differ in it: each has room for a block of its own. */
+static double window_part(const struct group_core *core, const struct op *op)
 {
-	return op->kind == OP_SCATTERED &&
-	    !(strided_contiguous(&op->data_layout) &&
-	        (!op->input || strided_contiguous(&op->input_layout)));
+	bool rows = strided_contiguous(&op->data_layout) &&
+	    (!op->input || strided_contiguous(&op->input_layout));
+
+	if ((rows && op->codec == TR_CODEC_NONE) || select_long(core->view.latency_s))
+		return 1;
+	return op->kind == OP_SCATTERED ? 0.25 : 0.5;
 }
 
 /* Bytes of the op that all members together may have on the way. */
 static double window_bytes(const struct group_core *core, const struct op *op)
 {
-	double n = op->roster->n,
-	       most = (double)(window_twice(op) ? core->window_bytes / 2 : core->window_bytes);
+	double n = op->roster->n, most = (double)core->window_bytes * window_part(core, op);
 	double bytes = 1.5 * (double)(op->signature.count * op->element_bytes) / (n * (n - 1));
 	/* A link that carries B bytes/s for the four hops until the credit is back. */
 	double least = 4 * core->view.latency_s * op->roster->bandwidth_bytes_per_s;

@@ -388,8 +388,9 @@ struct segments_sent {
 static struct segments_sent hierarchical_of(unsigned n, uint64_t s)
 {
 	unsigned m = host_peers_of(n, TR_HIERARCHICAL), hosts = n / m;
-	double owns = (double)((s + n - 1) / n), leads = (double)((s + m - 1) / m) - owns;
-	double hosts_own = (double)(s / n * m + (s % n < m ? s % n : m));
+	uint64_t own = (s + n - 1) / n, led = (s + m - 1) / m;
+	uint64_t of_host = s / n * m + (s % n < m ? s % n : m);
+	double owns = (double)own, leads = (double)(led - own), hosts_own = (double)of_host;
 	return (struct segments_sent){ .far = owns * (hosts - 1) + leads,
 		.near = owns * (m - 1) + leads * (m - 1) + (double)s - owns - leads,
 		.host = hosts_own * (hosts - 1) + (double)s - hosts_own };

@@ -6,6 +6,7 @@
 #define TR_TESTS_FUZZ_TLS_END_H
 
 #include <ftw.h>
+#include <openssl/err.h>
 #include <sys/socket.h>
 
 #include "client/trainctl/certificate.h"
