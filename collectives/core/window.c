@@ -88,11 +88,11 @@ static enum tr_algorithm window_choose(const struct group_core *core,
 		return TR_STAR; /* whose root is the given one */
 	if (wish->codec == TR_CODEC_NONE || wish->kind == OP_PAIR)
 		return found;
-	/* A ring would stage what it passes on, and has no fewer bytes. */
+	/* Encoded bytes that are passed on are held until they have left: in a ring all of them, by everybody. */
+	if (wish->kind == OP_SOURCED && found == TR_RING && asked == TR_AUTO)
+		return wish->collective == TR_ALL_GATHER ? TR_STAR : TR_DIRECT;
 	if (wish->kind == OP_SOURCED)
-		return found == TR_RING && asked == TR_AUTO && wish->collective == TR_ALL_GATHER
-		    ? TR_STAR
-		    : found;
+		return found;
 	if (found == TR_HIERARCHICAL ||
 	    (found == TR_RING && (asked == TR_AUTO || core->view.deterministic)))
 		return TR_DIRECT;
@@ -115,8 +115,9 @@ static enum tr_algorithm window_seen(const struct window_wish *wish, enum tr_alg
 		*why = "blocks go straight to everybody";
 		return TR_DIRECT;
 	}
-	*why = wish->codec != TR_CODEC_NONE ? "sums with a codec lose something at every hop"
-	                                    : "around the given root";
+	*why = wish->codec == TR_CODEC_NONE ? "around the given root"
+	    : wish->kind == OP_SOURCED      ? "whoever passes on encoded bytes holds them"
+	                                    : "sums with a codec lose something at every hop";
 	return chosen;
 }
 
@@ -148,7 +149,7 @@ static double window_part(const struct group_core *core, const struct op *op)
 
 	if ((rows && op->codec == TR_CODEC_NONE) || select_long(core->view.latency_s))
 		return 1;
-	return op->kind == OP_SCATTERED ? 0.25 : 0.5;
+	return rows && op->kind != OP_SCATTERED ? 0.5 : 0.25;
 }
 
 /* Bytes of the op that all members together may have on the way. */
