@@ -17,11 +17,11 @@ bool outlet_open(struct op *op)
 	bool open = !outlet || outlet->bytes < outlet->most;
 
 	if (outlet)
-		outlet->starved = !open;
+		buffer_outlet_starve(outlet, !open);
 	return open;
 }
 
-void outlet_staged(const struct group_core *core, struct op *op, struct group_buffer *buffer)
+void outlet_staged(struct group_core *core, struct op *op, struct group_buffer *buffer)
 {
 	if (op->kind != OP_SOURCED && op->kind != OP_PAIR)
 		return;
@@ -29,7 +29,9 @@ void outlet_staged(const struct group_core *core, struct op *op, struct group_bu
 		op->outlet = malloc(sizeof(*op->outlet));
 		if (!op->outlet)
 			return; /* so nothing bounds it */
-		*op->outlet = (struct buffer_outlet){ .most = core->outlet_bytes, .references = 1 };
+		*op->outlet = (struct buffer_outlet){ .pool = &core->pool,
+			.most = core->outlet_bytes,
+			.references = 1 };
 	}
 	buffer_outlet_add(op->outlet, buffer);
 }
@@ -90,6 +92,11 @@ void outlet_give(struct group_core *core, struct op *op)
 bool group_core_due(const struct group_core *core)
 {
 	return core->pool.outlet_due;
+}
+
+bool group_core_starved(const struct group_core *core)
+{
+	return core->pool.starved > 0;
 }
 
 void outlet_advance(struct group_core *core)
