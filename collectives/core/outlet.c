@@ -99,16 +99,32 @@ bool group_core_starved(const struct group_core *core)
 	return core->pool.starved > 0;
 }
 
+/* It is nothing of this step's event, whoever that is from. A sender that has voted must not say that it is stuck; another view has it send again. */
+static void outlet_lost(struct group_core *core)
+{
+	if (core->voted)
+		repair_ask(core, "out of memory for what is to be sent");
+	else
+		repair_stuck(core, "out of memory for what is to be sent");
+}
+
 void outlet_advance(struct group_core *core)
 {
 	bool stands = core->proposal != 0 || core->stuck || !round_active(core);
+	tr_status before = core->status;
 
 	if (!core->pool.outlet_due)
 		return;
 	core->pool.outlet_due = false;
-	for (size_t i = 0; i < core->op_count && !stands; i++) {
+	core->status = TR_OK;
+	for (size_t i = 0; i < core->op_count && !stands && core->status == TR_OK; i++) {
 		struct op *op = core->ops[i];
 		if (op->outlet && op->outlet->starved && outlet_open(op))
 			window_advance(core, op);
+		if (core->status != TR_OK)
+			buffer_outlet_starve(op->outlet, true);
 	}
+	if (core->status != TR_OK)
+		outlet_lost(core);
+	core->status = before;
 }
