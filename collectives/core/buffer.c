@@ -64,6 +64,15 @@ void buffer_outlet_put(struct buffer_outlet *outlet)
 		free(outlet);
 }
 
+void buffer_outlet_starve(struct buffer_outlet *outlet, bool starved)
+{
+	if (outlet->starved && !starved)
+		outlet->pool->starved--;
+	else if (starved && !outlet->starved)
+		outlet->pool->starved++;
+	outlet->starved = starved;
+}
+
 void buffer_outlet_add(struct buffer_outlet *outlet, struct group_buffer *buffer)
 {
 	if (buffer->outlet)

@@ -12,11 +12,13 @@
 #define BUFFER_POOL_MAX       64
 #define BUFFER_POOL_BYTES_MAX (4u << 20)
 
+struct buffer_pool;
 struct op;
 struct op_segment;
 
 /* Staging of what one op sends as a source (outlet.c). The op holds a reference, and each buffer that has not come back. */
 struct buffer_outlet {
+	struct buffer_pool *pool;
 	size_t bytes; /* of those buffers */
 	size_t most;  /* it has room below that */
 	unsigned references;
@@ -44,7 +46,8 @@ struct buffer_pool {
 	size_t free_bytes;
 	struct group_memory memory; /* zeroed: the allocator's */
 	size_t live;     /* handed out and not given back: zero when a core is destroyed */
-	bool outlet_due; /* a source that was starved has room */
+	unsigned starved; /* outlets */
+	bool outlet_due;  /* a source that was starved has room */
 	struct op *ops;  /* likewise kept: a round's go all at once (op.c) */
 	unsigned op_count;
 };
@@ -56,6 +59,7 @@ void buffer_pool_finish(struct buffer_pool *pool);
 
 /* It counts until its last reference is given back; once. */
 void buffer_outlet_add(struct buffer_outlet *outlet, struct group_buffer *buffer);
+void buffer_outlet_starve(struct buffer_outlet *outlet, bool starved);
 void buffer_outlet_put(struct buffer_outlet *outlet); /* the op's reference; accepts NULL */
 
 #endif

@@ -272,6 +272,8 @@ size_t group_core_open_ops(const struct group_core *core);
 
 /* Is a GROUP_TICK wanted now? Giving back a buffer may make it so, beside steps. */
 bool group_core_due(const struct group_core *core);
+/* Does something wait for buffers to be given back? Then nothing else may come that tells that they could be. */
+bool group_core_starved(const struct group_core *core);
 /* Next time at which GROUP_TICK is wanted; 0: now; UINT64_MAX: none. */
 uint64_t group_core_deadline_us(const struct group_core *core);
 

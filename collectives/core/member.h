@@ -241,7 +241,7 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 /* May the op stage one segment more? If not it is told when it may (outlet_advance). */
 bool outlet_open(struct op *op);
 /* `buffer` is about to be sent: counts it. */
-void outlet_staged(const struct group_core *core, struct op *op, struct group_buffer *buffer);
+void outlet_staged(struct group_core *core, struct op *op, struct group_buffer *buffer);
 /* A result that is to be passed on is staged, and there is no room. */
 bool outlet_waits(struct op *op, const struct op_result *result, const struct route *route);
 /* The segment is done here; it goes on its way when there is room. */

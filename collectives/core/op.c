@@ -63,7 +63,7 @@ void op_destroy(struct op *op, struct buffer_pool *pool)
 		free(op->sets);
 	free(op->saved);
 	if (op->outlet)
-		op->outlet->starved = false;
+		buffer_outlet_starve(op->outlet, false);
 	buffer_outlet_put(op->outlet);
 	op_give_back(op, pool);
 }

@@ -17,11 +17,11 @@ bool outlet_open(struct op *op)
 	bool open = !outlet || outlet->bytes < outlet->most;
 
 	if (outlet)
-		outlet->starved = !open;
+		buffer_outlet_starve(outlet, !open);
 	return open;
 }
 
-void outlet_staged(const struct group_core *core, struct op *op, struct group_buffer *buffer)
+void outlet_staged(struct group_core *core, struct op *op, struct group_buffer *buffer)
 {
 	if (op->kind != OP_SOURCED && op->kind != OP_PAIR)
 		return;
@@ -29,7 +29,9 @@ void outlet_staged(const struct group_core *core, struct op *op, struct group_bu
 		op->outlet = malloc(sizeof(*op->outlet));
 		if (!op->outlet)
 			return; /* so nothing bounds it */
-		*op->outlet = (struct buffer_outlet){ .most = core->outlet_bytes, .references = 1 };
+		*op->outlet = (struct buffer_outlet){ .pool = &core->pool,
+			.most = core->outlet_bytes,
+			.references = 1 };
 	}
 	buffer_outlet_add(op->outlet, buffer);
 }
@@ -92,16 +94,37 @@ bool group_core_due(const struct group_core *core)
 	return core->pool.outlet_due;
 }
 
+bool group_core_starved(const struct group_core *core)
+{
+	return core->pool.starved > 0;
+}
+
+/* It is nothing of this step's event, whoever that is from. A sender that has voted must not say that it is stuck; another view has it send again. */
+static void outlet_lost(struct group_core *core)
+{
+	if (core->voted)
+		repair_ask(core, "out of memory for what is to be sent");
+	else
+		repair_stuck(core, "out of memory for what is to be sent");
+}
+
 void outlet_advance(struct group_core *core)
 {
 	bool stands = core->proposal != 0 || core->stuck || !round_active(core);
+	tr_status before = core->status;
 
 	if (!core->pool.outlet_due)
 		return;
 	core->pool.outlet_due = false;
-	for (size_t i = 0; i < core->op_count && !stands; i++) {
+	core->status = TR_OK;
+	for (size_t i = 0; i < core->op_count && !stands && core->status == TR_OK; i++) {
 		struct op *op = core->ops[i];
 		if (op->outlet && op->outlet->starved && outlet_open(op))
 			window_advance(core, op);
+		if (core->status != TR_OK)
+			buffer_outlet_starve(op->outlet, true);
 	}
+	if (core->status != TR_OK)
+		outlet_lost(core);
+	core->status = before;
 }

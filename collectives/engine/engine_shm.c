@@ -76,6 +76,16 @@ static bool on_pending(void *arg)
 	return false;
 }
 
+/* What a source has staged is in rings; nothing comes back to it but the buffers. */
+static bool on_starved(void *arg)
+{
+	const struct engine *engine = arg;
+	const struct member *member = engine->members;
+	while (member != NULL && (member->over || !group_core_starved(member->core)))
+		member = member->next;
+	return member != NULL;
+}
+
 static void on_closed(void *arg)
 {
 	struct engine *engine = arg;
@@ -89,6 +99,7 @@ void engine_shm_start(struct engine *engine)
 		.busy = on_busy,
 		.look = on_look,
 		.pending = on_pending,
+		.starved = on_starved,
 		.closed = on_closed };
 	struct tr_error error;
 	host_identity(engine->host);

@@ -40,10 +40,11 @@ bool shm_hub_look(struct shm_hub *hub)
 
 bool shm_hub_sleep(struct shm_hub *hub)
 {
-	bool quiet = true;
+	bool quiet = true, starved = hub->callbacks.starved != NULL &&
+	    hub->callbacks.starved(hub->arg);
 	hub->attended = false;
 	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
-		quiet &= lane_shm_sleep(lane);
+		quiet &= lane_shm_sleep(lane, starved);
 	atomic_thread_fence(memory_order_seq_cst); /* shm_hub_nudge has the other one */
 	return quiet && (hub->callbacks.pending == NULL || !hub->callbacks.pending(hub->arg));
 }

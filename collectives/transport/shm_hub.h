@@ -31,6 +31,8 @@ struct shm_hub_callbacks {
 	bool (*look)(void *arg);
 	/* Would it? NULL if `look` is. */
 	bool (*pending)(void *arg);
+	/* Somebody waits for bodies to be released: a peer that goes past one rings. May be NULL: never; then they are collected at the next look. */
+	bool (*starved)(void *arg);
 	/* After shm_hub_close: it is gone. May be NULL. */
 	void (*closed)(void *arg);
 };

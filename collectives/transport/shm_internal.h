@@ -75,8 +75,8 @@ void lane_shm_close(struct lane_shm *lane, const char *reason);
 void lane_shm_let_go(struct lane_shm *lane);
 /* Reads its ring and sends what waits. true: something moved. */
 bool lane_shm_poll(struct lane_shm *lane);
-/* false: there is something to do, look again. */
-bool lane_shm_sleep(struct lane_shm *lane);
+/* false: there is something to do, look again. `starved`: what comes to be collected is something to do too. */
+bool lane_shm_sleep(struct lane_shm *lane, bool starved);
 void lane_shm_awake(struct lane_shm *lane);
 void lane_shm_read_socket(struct lane_shm *lane);
 

@@ -120,6 +120,10 @@ static inline bool shm_ring_consumed(const struct shm_sender *sender)
 	return atomic_load_explicit(&sender->ring.control->consumed, memory_order_acquire) !=
 	    sender->collected;
 }
+static inline bool shm_ring_uncollected(const struct shm_sender *sender)
+{
+	return sender->produced != sender->collected;
+}
 /* Will be rung when there is room. false: there is already, do not wait. */
 bool shm_ring_wait_room(struct shm_sender *sender);
 /* Runs `released` of all frames now. The receiver may still read those that it has not gone past. */

@@ -28,7 +28,7 @@ struct side {
 	struct shm_hub *hub;
 	struct lane *lane;
 	struct shm_exports exports;
-	bool opened, closed, drained, again;
+	bool opened, closed, drained, again, starved;
 	unsigned refuse; /* so many frames are answered with TR_EAGAIN */
 	unsigned got, stable, released;
 	uint64_t sum; /* of the bodies' bytes */
@@ -106,6 +106,11 @@ static void side_on_accepted(void *arg, struct lane *lane)
 	lane->arg = side;
 }
 
+static bool side_starved(void *arg)
+{
+	return ((const struct side *)arg)->starved;
+}
+
 struct fixture {
 	uv_loop_t loop;
 	uv_timer_t limit, turn;
@@ -131,7 +136,8 @@ static void on_limit(uv_timer_t *timer)
 
 static void open_hubs(struct fixture *f)
 {
-	static const struct shm_hub_callbacks callbacks = { .accepted = side_on_accepted };
+	static const struct shm_hub_callbacks callbacks = { .accepted = side_on_accepted,
+		.starved = side_starved };
 	*f = (struct fixture){ 0 };
 	f->a.loop = f->b.loop = &f->loop;
 	assert_int_equal(uv_loop_init(&f->loop), 0);

@@ -225,6 +225,72 @@ static void view_changes_in_the_middle(void **state)
 	a_view_change_in_the_middle(TR_SEND);
 }
 
+/* ---- no memory ---- */
+
+static bool none;
+
+static void *get(void *arg, size_t bytes)
+{
+	(void)arg;
+	return none ? NULL : aligned_alloc(64, bytes);
+}
+
+static void put(void *arg, void *given, size_t bytes)
+{
+	(void)arg;
+	(void)bytes;
+	free(given);
+}
+
+/* Free buffers, too small for a segment, so that those that come back are not kept. */
+static void fill_pool(struct group_core *core)
+{
+	struct group_buffer *small[BUFFER_POOL_MAX];
+	for (size_t i = 0; i < BUFFER_POOL_MAX; i++) {
+		const struct segment_header header = { .bytes = 1 };
+		small[i] = group_buffer_take(core, 2, &header);
+		assert_non_null(small[i]);
+	}
+	for (size_t i = 0; i < BUFFER_POOL_MAX; i++)
+		group_buffer_release(core, small[i]);
+}
+
+/* For what there is room again there is no memory: another view is asked for, whoever has voted, and nothing just stands. */
+static void no_memory_when_there_is_room(void **state)
+{
+	(void)state;
+	const struct tr_block block = { 1, { ELEMENTS }, { 2 } };
+	const struct group_core_options options = { .group = 1,
+		.peer = 1,
+		.window_bytes = 512,
+		.memory = { .get = get, .put = put } };
+	for (unsigned voted = 0; voted < 2; voted++) {
+		struct pump *pump = pump_create_with(N, 512);
+		struct pump_view view = first_view(pump, TR_STAR);
+		group_core_destroy(pump->members[0].core);
+		assert_int_equal(group_core_create(&options, &pump->members[0].core), TR_OK);
+		view.segment_bytes = 128;
+		pump->holds = true;
+		pump_ready_all(pump);
+		pump_install(pump, &view);
+		for (unsigned i = 0; i < N; i++)
+			assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+		fill();
+		fill_pool(pump->members[0].core);
+		for (unsigned i = 0; i < 2; i++)
+			pair_submit(pump, i, &block);
+		for (unsigned i = 0; i < N; i++)
+			if (voted || i > 0)
+				assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+		none = true;
+		pump_run(pump);
+		assert_non_null(strstr(pump->members[0].lost_reason, "out of memory"));
+		assert_int_equal(pump->members[1].decided_count, 0);
+		none = false;
+		pump_destroy(pump);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +298,7 @@ int main(void)
 		cmocka_unit_test(coded_sources_have_one),
 		cmocka_unit_test(a_send_is_done_at_once),
 		cmocka_unit_test(view_changes_in_the_middle),
+		cmocka_unit_test(no_memory_when_there_is_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,75 @@ static void test_shown_memory_is_read_in_place(void **state)
 	(void)close(shown);
 }
 
+/* Turns of its loop until it would sleep; then only a bell wakes it. */
+static bool woken(uv_loop_t *loop)
+{
+	struct pollfd wait = { .fd = uv_backend_fd(loop), .events = POLLIN };
+	return poll(&wait, 1, 0) > 0;
+}
+
+static void turn_until_quiet(uv_loop_t *loop)
+{
+	do {
+		(void)uv_run(loop, UV_RUN_NOWAIT);
+	} while (woken(loop));
+}
+
+/* Each side has a loop of its own, as processes have: whether the sender is rung when its body was read. */
+static void read_rings(bool starved)
+{
+	static struct fixture f;
+	uv_loop_t other;
+	const size_t bytes = 256u << 10;
+	void *base;
+	int fd;
+	open_hubs(&f);
+	shm_hub_close(f.b.hub);
+	assert_int_equal(uv_loop_init(&other), 0);
+	f.b.loop = &other;
+	static const struct shm_hub_callbacks callbacks = { .accepted = side_on_accepted };
+	assert_int_equal(shm_hub_create(&other, &callbacks, &f.b, &f.b.hub, NULL), TR_OK);
+	assert_int_equal(shm_memory_create("test", bytes, &fd, &base, NULL), TR_OK);
+	int shown = shm_memory_read_only(fd);
+	assert_int_equal(shm_exports_add(&f.a.exports, shown, base, bytes, true), TR_OK);
+	assert_int_equal(shm_hub_dial(f.a.hub, shm_hub_address(f.b.hub), &nobody, &f.a.exports,
+	                     &side_callbacks, &f.a, &f.a.lane, NULL),
+	    TR_OK);
+	while (!f.a.opened || f.b.lane == NULL) {
+		(void)uv_run(&f.loop, UV_RUN_NOWAIT);
+		(void)uv_run(&other, UV_RUN_NOWAIT);
+	}
+	turn_until_quiet(&other);
+	f.a.starved = starved;
+	for (unsigned i = 1; i <= 8; i++) {
+		assert_int_equal(send_borrowed(&f.a, base, bytes), TR_OK);
+		turn_until_quiet(&f.loop);
+		while (f.b.got < i)
+			(void)uv_run(&other, UV_RUN_NOWAIT);
+		assert_int_equal(f.a.released, i - 1);
+		assert_int_equal(woken(&f.loop), starved);
+		run_until_released(&f, i);
+	}
+	lane_close(f.b.lane, "the test is over");
+	f.b.lane = NULL;
+	shm_hub_close(f.b.hub);
+	while (uv_run(&other, UV_RUN_DEFAULT) != 0)
+		;
+	assert_int_equal(uv_loop_close(&other), 0);
+	f.b.hub = NULL;
+	close_hubs(&f);
+	(void)munmap(base, bytes);
+	(void)close(fd);
+	(void)close(shown);
+}
+
+static void test_who_is_starved_hears_of_what_was_read(void **state)
+{
+	(void)state;
+	read_rings(false);
+	read_rings(true);
+}
+
 static void test_private_memory_is_copied(void **state)
 {
 	static struct fixture f;
@@ -504,6 +573,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_frames_both_ways),
 		cmocka_unit_test(test_shown_memory_is_read_in_place),
+		cmocka_unit_test(test_who_is_starved_hears_of_what_was_read),
 		cmocka_unit_test(test_private_memory_is_copied),
 		cmocka_unit_test(test_refused_frames_wait),
 		cmocka_unit_test(test_dropped_bodies_are_released_at_once),
