@@ -45,10 +45,10 @@ struct buffer_pool {
 	unsigned free_count;
 	size_t free_bytes;
 	struct group_memory memory; /* zeroed: the allocator's */
-	size_t live;     /* handed out and not given back: zero when a core is destroyed */
+	size_t live;      /* handed out and not given back: zero when a core is destroyed */
 	unsigned starved; /* outlets */
 	bool outlet_due;  /* a source that was starved has room */
-	struct op *ops;  /* likewise kept: a round's go all at once (op.c) */
+	struct op *ops;   /* likewise kept: a round's go all at once (op.c) */
 	unsigned op_count;
 };
 

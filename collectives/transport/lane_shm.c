@@ -305,7 +305,8 @@ bool lane_shm_sleep(struct lane_shm *lane, bool starved)
 	if (lane->gone || lane->resumed)
 		return lane->parked && !lane->resumed;
 	bool quiet = lane->parked || shm_ring_sleep(&lane->in);
-	if (lane->waiting != NULL || lane->wants_room || (starved && shm_ring_uncollected(lane->out)))
+	if (lane->waiting != NULL || lane->wants_room ||
+	    (starved && shm_ring_uncollected(lane->out)))
 		quiet = shm_ring_wait_room(lane->out) && quiet;
 	return quiet;
 }

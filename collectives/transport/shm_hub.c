@@ -40,8 +40,8 @@ bool shm_hub_look(struct shm_hub *hub)
 
 bool shm_hub_sleep(struct shm_hub *hub)
 {
-	bool quiet = true, starved = hub->callbacks.starved != NULL &&
-	    hub->callbacks.starved(hub->arg);
+	bool quiet = true,
+	     starved = hub->callbacks.starved != NULL && hub->callbacks.starved(hub->arg);
 	hub->attended = false;
 	for (struct lane_shm *lane = hub->lanes; lane != NULL; lane = lane->next)
 		quiet &= lane_shm_sleep(lane, starved);
