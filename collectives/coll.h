@@ -360,6 +360,7 @@ TR_API void tr_block_range(size_t count, unsigned contributors, unsigned index, 
  * the commit needs. TR_EMISMATCH: some peer closed the round without the op; the text names it. TR_EPEERLOST: it is a TR_BROADCAST or a TR_RECV in
  * a group with TR_KEEP, and its source, which the text names, was lost before all of it was here: the output is not its result, as often as it is
  * asked for. The round goes on, and can be committed.
+ * The source of a TR_BROADCAST with a codec, or that does not lie in a row, waits until the last of it is staged, so until its peers have taken most of it.
  *
  * A caller may wait for an op before it submits others, in any order, unless it waits in a circle: if one peer waits for op 1 before it
  * submits op 2, and another for op 2 before it submits op 1, each waits for the other. Both count as waiting, so nobody is

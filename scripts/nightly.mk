@@ -1,4 +1,4 @@
-# make nightly: the proofs that take too long for `make test`, one after another, some six hours of two cores: the check with clang's whole analyzer, all system tests (tests/system/nightly.txt), ten minutes of `make soak` over shared memory and ten over TCP, the simulator over
+# make nightly: the proofs that take too long for `make test`, one after another, some seven hours of two cores: the check with clang's whole analyzer, all system tests (tests/system/nightly.txt), ten minutes of `make soak` over shared memory and ten over TCP, the simulator over
 # NIGHTLY_SEEDS, that of sharded jobs over NIGHTLY_SHARDED and all single faults (ALL=1), 200 real kills of jobs with one mesh and of sharded ones, each point of the kill matrices, ten minutes of each fuzzer. It stops at the first that fails.
 NIGHTLY_SEEDS ?= 1..200000 10000001..10010000 20000001..20010000 30000001..30005000
 # Each kind of sharded jobs (tests/sim/sharded/cases.h).

@@ -186,6 +186,15 @@ def test_the_script_prints_a_table_and_draws(tmp_path):
     assert "bare ring" in done.stdout and "traind auto" in done.stdout
 
 
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_an_op_adds_at_most_32_mib_of_memory(transport):
+    """Every collective, in a row and strided, with and without codecs; before sources had a window a strided broadcast added all of itself."""
+    done = run(BUILD / "bin" / "memorybench", "--bytes", 64 << 20, "--transport", transport, "--most", 32, "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, [row for row in rows if not 0 <= row["added_mib"] <= 32] or done.stderr
+    assert len(rows) == 40 and {row["collective"] for row in rows} == {"all-reduce", "reduce-scatter", "all-gather", "broadcast", "send"}
+
+
 def test_the_scale_s_counts_are_what_its_formulas_say():
     """scalebench ends with an error where they are not."""
     rows = rows_of(BUILD / "bin" / "scalebench", "--json")
