@@ -98,6 +98,23 @@ static void worker_alone(struct sim_op *op)
 	op->contributors = 1;
 }
 
+/* Another collective, or the same from another root. False: it has neither. */
+static bool worker_alter_way(struct sim_op *op)
+{
+	if (op->contributors < 2 || op->index >= op->contributors || op->count == 0)
+		return false;
+	if (op->collective == TR_BROADCAST) {
+		op->root = op->source = (op->root + 1) % op->contributors;
+		return true;
+	}
+	if (op->collective != TR_ALL_REDUCE)
+		return false;
+	op->collective = TR_BROADCAST;
+	op->root = op->source = op->index;
+	op->feedback = false;
+	return true;
+}
+
 static void worker_alter(struct sim *sim, unsigned number)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -121,6 +138,9 @@ static void worker_alter(struct sim *sim, unsigned number)
 		worker_alone(op);
 		return;
 	}
+	if (sim->seed >= SIM_SELDOM_FROM && worker->op_count > 0 && !alone && sim_chance(sim, 50) &&
+	    worker_alter_way(op))
+		return;
 	switch (sim_draw(sim, worker->op_count > 0 && !alone ? 5 : 1)) {
 	case 0:
 		worker->ops[worker->op_count++] = (struct sim_op){ .tag = 99,
