@@ -89,10 +89,25 @@ static void pool_outlet_less(struct buffer_pool *pool, struct group_buffer *buff
 	if (!outlet)
 		return;
 	outlet->bytes -= buffer->capacity;
-	if (outlet->starved && outlet->bytes < outlet->most)
+	/* Half of it at once: a step for each buffer would look at all ops as often. */
+	if (outlet->starved && outlet->bytes <= outlet->most / 2)
 		pool->outlet_due = true;
 	buffer->outlet = NULL;
 	buffer_outlet_put(outlet);
+}
+
+/* So what no op has a use for any more does not stay. */
+static void pool_drop_oldest(struct buffer_pool *pool)
+{
+	struct group_buffer **last = &pool->free, *oldest;
+
+	while ((*last)->next_free)
+		last = &(*last)->next_free;
+	oldest = *last;
+	*last = NULL;
+	pool->free_count--;
+	pool->free_bytes -= oldest->capacity;
+	pool_free(pool, oldest);
 }
 
 void buffer_put(struct buffer_pool *pool, struct group_buffer *buffer)
@@ -104,11 +119,13 @@ void buffer_put(struct buffer_pool *pool, struct group_buffer *buffer)
 		return;
 	pool->live--;
 	pool_outlet_less(pool, buffer);
-	if (pool->free_count >= BUFFER_POOL_MAX ||
-	    pool->free_bytes + buffer->capacity > BUFFER_POOL_BYTES_MAX) {
+	if (buffer->capacity > BUFFER_POOL_BYTES_MAX) {
 		pool_free(pool, buffer);
 		return;
 	}
+	while (pool->free_count >= BUFFER_POOL_MAX ||
+	    pool->free_bytes + buffer->capacity > BUFFER_POOL_BYTES_MAX)
+		pool_drop_oldest(pool);
 	buffer->next_free = pool->free;
 	pool->free = buffer;
 	pool->free_count++;
