@@ -122,9 +122,11 @@ void notices_record(struct member *member, Traind__Peer__RoundCommit *record)
 		member->record_count++;
 	}
 	member->records[at] = record;
+	bool newest = at + 1 == member->record_count;
 	if (member->record_sent > at)
 		member->record_sent = at;
-	if (member->record_count - member->record_sent >= TR_RECORDS_BATCH)
+	/* What is said again comes one by one, all of it at a time, and goes together. */
+	if (newest && member->record_count - member->record_sent >= TR_RECORDS_BATCH)
 		send_records(member, SIZE_MAX);
 	else
 		send_soon(member);

@@ -13,6 +13,7 @@ struct caller {
 	pthread_t thread;
 	tr_status status;
 	struct tr_error error;
+	unsigned rounds;
 	unsigned done; /* under fx->lock */
 	bool held;     /* waits there after WARM rounds */
 	bool over;     /* under fx->lock */
@@ -34,7 +35,7 @@ static void *caller_run(void *arg)
 	struct fx *fx = caller->host->fx;
 	float *data = tr_alloc(caller->host->group, 512 * sizeof(float));
 	caller->status = tr_state_ready(caller->host->group, 0, &caller->error);
-	for (unsigned i = 0; caller->status == TR_OK && i < WARM + ROUNDS; i++) {
+	for (unsigned i = 0; caller->status == TR_OK && i < caller->rounds; i++) {
 		caller->status = one_round(caller->host->group, data, &caller->error);
 		pthread_mutex_lock(&fx->lock);
 		caller->done++;
@@ -117,7 +118,9 @@ static void nothing_but_batches(void **state)
 	unsigned before[PEERS][FX_KINDS_MAX], batches = 0;
 	welcome(fx);
 	for (unsigned i = 0; i < PEERS; i++) {
-		callers[i] = (struct caller){ .host = &fx->hosts[i], .held = true };
+		callers[i] = (struct caller){ .host = &fx->hosts[i],
+			.rounds = WARM + ROUNDS,
+			.held = true };
 		fx_attach(&fx->hosts[i]);
 		assert_int_equal(pthread_create(&callers[i].thread, NULL, caller_run, &callers[i]),
 		    0);
@@ -147,8 +150,57 @@ static void nothing_but_batches(void **state)
 	fx_stop(fx);
 }
 
+/* A view change says all again that the log may lack, one by one: thousands, where the log stands still and rounds are short. They go as a few batches; else each of them took
+ * all those behind it along, which were more bytes than a link to memberd may hold. */
+static void records_that_are_said_again_go_once(void **state)
+{
+	(void)state;
+	struct fx *fx = fx_start(PEERS, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct caller callers[PEERS];
+	unsigned before[PEERS];
+	const bool all[FX_HOSTS_MAX] = { true, true, true };
+	welcome(fx);
+	for (unsigned i = 0; i < PEERS; i++) {
+		callers[i] = (struct caller){ .host = &fx->hosts[i],
+			.rounds = TR_RECORDS_BATCH + 500 };
+		fx_attach(&fx->hosts[i]);
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, caller_run, &callers[i]),
+		    0);
+	}
+	fx_found(fx, PEERS);
+	for (unsigned i = 0; i < PEERS; i++) {
+		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
+		if (callers[i].status != TR_OK)
+			fail_msg("%s", callers[i].error.text);
+	}
+	pthread_mutex_lock(&fx->lock);
+	for (unsigned i = 0; i < PEERS; i++)
+		before[i] = fx->hosts[i].heard[TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS];
+	pthread_mutex_unlock(&fx->lock);
+	uint64_t since_ms = uv_hrtime() / 1000000;
+	fx_change_view(fx, all);
+	for (unsigned i = 0; i < PEERS; i++)
+		FX_WAIT(fx,
+		    fx->hosts[i].heard[TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS] >=
+		        before[i] + 2);
+	(void)usleep(3 * TR_RECORDS_INTERVAL_MS * 1000);
+	pthread_mutex_lock(&fx->lock);
+	uint64_t took_ms = uv_hrtime() / 1000000 - since_ms;
+	for (unsigned i = 0; i < PEERS; i++) {
+		unsigned said = fx->hosts[i].heard[TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS] -
+		    before[i];
+		/* Two batches at once, and one of those that were not logged for so long. */
+		if (said > 4 + took_ms / TR_RECORDS_AGAIN_MS)
+			fail_msg("peer %u says %u batches", i, said);
+	}
+	pthread_mutex_unlock(&fx->lock);
+	fx_stop(fx);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(nothing_but_batches) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(nothing_but_batches),
+		cmocka_unit_test(records_that_are_said_again_go_once) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
