@@ -148,6 +148,11 @@ const struct sim_seed sim_seeds[] = {
 	    "two gave up a round since they disagreed, and who was to finish the one before had it "
 	    "without them" },
 	{ 30012117, 9, "refused-behind-2", "the same, with a joiner" },
+	{ 124336, 10, "records-on-their-way",
+	    "a member that told newer records before older ones, after memberd had come back, was "
+	    "told "
+	    "to forget all of them when the newer were logged; memberd died before the others "
+	    "were" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
 

@@ -8,16 +8,24 @@
 #define ENTRY_BYTES \
 	(1u << 20) /* of records in one entry; the log refuses one of 4 MiB, and so it would for ever */
 
-/* What its members may forget. Where the disk has refused records, or some wait, only what has none missing before it; else also what is behind a gap that nobody
- * can fill (a member had no room for more while memberd was away). */
-static uint64_t recorded_up_to(const struct membership *m, const struct group *group)
+/* What its members may forget: what has none missing before it. What is missing may wait here, or be on its way, and who tells it would forget that with the rest; they tell it
+ * again every TR_RECORDS_AGAIN_MS. So what is behind a gap that has lasted for long nobody can fill (a member had no room for more while memberd was away), and may be forgotten. */
+static uint64_t recorded_up_to(const struct membership *m, struct group *group)
 {
 	const struct ledger *ledger = state_ledger(m, group);
-	bool waits = group->soft.refused || group->soft.batch != NULL;
-	return waits ? ledger_frontier(ledger) : ledger_newest(ledger);
+	uint64_t frontier = ledger_frontier(ledger), newest = ledger_newest(ledger);
+
+	if (frontier == newest || group->soft.gap_at != frontier || group->soft.gap_since_ms == 0) {
+		group->soft.gap_at = frontier;
+		group->soft.gap_since_ms = frontier == newest ? 0 : m->now_ms;
+		return frontier;
+	}
+	bool waits = group->soft.refused || rounds_pending(m, group);
+	bool lasts = m->now_ms - group->soft.gap_since_ms >= 3 * TR_RECORDS_AGAIN_MS;
+	return lasts && !waits ? newest : frontier;
 }
 
-static void send_recorded(struct membership *m, uint64_t conn, const struct group *group)
+static void send_recorded(struct membership *m, uint64_t conn, struct group *group)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;

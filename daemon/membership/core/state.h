@@ -176,6 +176,8 @@ struct group {
 		uint64_t finished_ms; /* first time that a member of the view was seen finished */
 		Traind__Peer__RoundCommits *batch; /* records that wait for those in the log's queue */
 		bool refused; /* the log refused records, and a round before the newest is missing */
+		uint64_t gap_at,
+		    gap_since_ms; /* all rounds up to that one, and none behind it, are in the log since; 0: none was looked for */
 		uint64_t reply_conn, reply_round; /* of the records in the log's queue */
 	} soft;
 };
