@@ -4,13 +4,11 @@
  * First byte: bit 0: we are a joiner that awaits state; bit 1: a peer is one, and we are its donor; bits 2-3: algorithm;
  * bits 4-5: hub.
  */
-#include <arpa/inet.h>
 #include <assert.h>
-#include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "tests/fuzz/attack.h"
+#include "tests/fuzz/port.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define STORED_HEAD_BYTES 5
 
 static int port = -1; /* to which the engine dials for all others */
-static char address[64];
+static char address[PORT_ADDRESS_BYTES];
 static int fds[CONNECTIONS];
 
 /* ---- connections */
@@ -33,41 +31,11 @@ static void drop(int *fd)
 	*fd = -1;
 }
 
-static void open_port(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(at);
-	port = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (port < 0 || bind(port, (struct sockaddr *)&at, bytes) != 0 || listen(port, 64) != 0 ||
-	    getsockname(port, (struct sockaddr *)&at, &bytes) != 0)
-		live_die("no port");
-	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
-}
-
-static int dial(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	const char *colon = strrchr(listener_address(live.victim_port), ':');
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	at.sin_port = htons((uint16_t)atoi(colon + 1));
-	if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0)
-		drop(&fd); /* out of ports: many are in TIME_WAIT */
-	if (fd >= 0)
-		(void)fcntl(fd, F_SETFL, O_NONBLOCK);
-	return fd;
-}
-
-/* One that the engine dialled; -1: none. */
-static int dialled(void)
-{
-	return accept4(port, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-}
-
 static void sweep(void)
 {
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		drop(&fds[i]);
-	for (int fd = dialled(); fd >= 0; fd = dialled())
+	for (int fd = port_dialled(port); fd >= 0; fd = port_dialled(port))
 		drop(&fd);
 }
 
@@ -149,10 +117,10 @@ static void connect_or_close(struct script *script, unsigned which)
 		return;
 	}
 	if (how % 4 == 3) {
-		*fd = dialled();
+		*fd = port_dialled(port);
 		return;
 	}
-	*fd = dial();
+	*fd = port_dial(listener_address(live.victim_port));
 	put(*fd, FRAME_GREETING, FRAME_GREETING_BYTES);
 	live_turns();
 	if (how >= 240)
@@ -185,7 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct script script = { data, size < ATTACK_SCRIPT_MAX ? size : ATTACK_SCRIPT_MAX };
 	if (port < 0) {
-		open_port();
+		port = port_open(address);
 		live_start(false);
 		attack.address = address;
 	}

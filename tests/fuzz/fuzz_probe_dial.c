@@ -4,13 +4,12 @@
  *
  * Whatever it does, the measuring ends in its time, with figures that are some or with words, and the next one of an honest daemon succeeds.
  */
-#include <arpa/inet.h>
 #include <math.h>
-#include <netinet/in.h>
 
 #include "collectives/transport/probe.h"
 #include "common/limits.h"
 #include "proto/probe.h"
+#include "tests/fuzz/port.h"
 #include "tests/fuzz/tls_end.h"
 #include "tests/fuzz/waits.h"
 
@@ -25,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const uint64_t token[2] = { 1, 2 };
 static atomic_bool stop;
 static int port = -1;
-static char address[64];
+static char address[PORT_ADDRESS_BYTES];
 
 /* The daemon that is measured: as far as it has heard. */
 static struct {
@@ -40,17 +39,6 @@ static struct {
 	uint8_t head[PROBE_MESSAGE_BYTES];
 	unsigned blocks; /* that it owes */
 } other;
-
-static void open_port(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(at);
-	port = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (port < 0 || bind(port, (struct sockaddr *)&at, bytes) != 0 || listen(port, 64) != 0 ||
-	    getsockname(port, (struct sockaddr *)&at, &bytes) != 0)
-		live_die("no port");
-	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
-}
 
 static void say_bytes(const void *bytes, size_t count)
 {
@@ -146,7 +134,7 @@ static bool meet(void)
 {
 	if (other.end.fd >= 0 || other.dead)
 		return other.end.fd >= 0;
-	int fd = accept4(port, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int fd = port_dialled(port);
 	if (fd < 0)
 		return false;
 	if (other.uses_tls)
@@ -275,7 +263,7 @@ static void start(void)
 {
 	log_configure(LOG_ERROR, false);
 	tls_end_start();
-	open_port();
+	port = port_open(address);
 	honest(false);
 	honest(true);
 	live.descriptors = live_descriptors(false);

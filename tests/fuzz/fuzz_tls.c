@@ -5,11 +5,9 @@
  *
  * The honest group speaks TLS too; after each input somebody of the cluster who dials anew is let in.
  */
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
 
 #include "tests/fuzz/attack.h"
+#include "tests/fuzz/port.h"
 #include "tests/fuzz/tls_end.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -19,48 +17,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define HELD_MAX    ((size_t)24 << 20) /* while an input goes on, its own side included */
 
 static int port = -1; /* to which the engine dials for all others */
-static char address[64];
+static char address[PORT_ADDRESS_BYTES];
 static struct tls_end ends[CONNECTIONS];
 static struct script no_script;
-
-static void open_port(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t bytes = sizeof(at);
-	port = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (port < 0 || bind(port, (struct sockaddr *)&at, bytes) != 0 || listen(port, 64) != 0 ||
-	    getsockname(port, (struct sockaddr *)&at, &bytes) != 0)
-		live_die("no port");
-	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
-}
-
-/* -1: out of ports, many are in TIME_WAIT. */
-static int dial(void)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	const char *colon = strrchr(listener_address(live.victim_port), ':');
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	at.sin_port = htons((uint16_t)atoi(colon + 1));
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0) {
-		(void)fcntl(fd, F_SETFL, O_NONBLOCK);
-		return fd;
-	}
-	if (fd >= 0)
-		(void)close(fd);
-	return -1;
-}
-
-/* One that the engine dialled; -1: none. */
-static int dialled(void)
-{
-	return accept4(port, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-}
 
 static void sweep(void)
 {
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		tls_end_close(&ends[i]);
-	for (int fd = dialled(); fd >= 0; fd = dialled())
+	for (int fd = port_dialled(port); fd >= 0; fd = port_dialled(port))
 		(void)close(fd);
 }
 
@@ -151,7 +116,7 @@ static void connect_or_close(struct script *script, struct tls_end *end)
 	}
 	uint8_t how = script_byte(script);
 	bool accepts = how % 4 == 3;
-	int fd = accepts ? dialled() : dial();
+	int fd = accepts ? port_dialled(port) : port_dial(listener_address(live.victim_port));
 	if (fd < 0)
 		return;
 	end->fd = fd;
@@ -195,7 +160,7 @@ static void good_one_dials(void)
 {
 	uint64_t until = uv_hrtime() + LIVE_PATIENCE_S * UINT64_C(1000000000);
 	struct tls_end end = { .fd = -1 };
-	int fd = dial();
+	int fd = port_dial(listener_address(live.victim_port));
 	if (fd < 0)
 		return;
 	tls_end_open(&end, fd, false, TLS_END_OURS);
@@ -212,7 +177,7 @@ static void start(void)
 	log_configure(LOG_ERROR, false);
 	tls_end_start();
 	live_tls = tls_end_victims;
-	open_port();
+	port = port_open(address);
 	live_start(false);
 	attack.address = address;
 	for (unsigned i = 0; i < CONNECTIONS; i++)
