@@ -15,6 +15,16 @@ def text(tmp_path):
     return write_text(tmp_path)
 
 
+@pytest.fixture
+def home(tmp_path):
+    """trainctl's TRAIND_HOME: nothing that was started there may be left."""
+    from trainctl_home import Home
+    made = Home(tmp_path / "home")
+    yield made
+    made.run("down")
+    assert not made.end(), "processes were left behind"
+
+
 def pytest_collection_modifyitems(config, items):
     """Leaves out what only `make nightly` runs (NIGHTLY=1; nightly.txt), unless a test was asked for by name."""
     if any("::" in asked for asked in config.args):

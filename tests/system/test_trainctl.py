@@ -6,59 +6,19 @@ import pathlib
 import re
 import signal
 import subprocess
-import uuid
 
 import grpc
 import pytest
 
 from fake_trainer import FakeTrainer
-from harness import BIN, DEADLINE_S, MARK, Cluster, alive, marked_processes, trainctl, trainctl_json, wait_for
-from stubs import ROOT, rpc
+from harness import BIN, DEADLINE_S, Cluster, alive, trainctl, wait_for
+from stubs import rpc
 
 JOB_FILE = """name: small
 model: {layers: 1, width: 16, heads: 2, context: 16}
 data: {text: [text.txt], validation: 10%}
 train: {steps: 10, batch_tokens: 64, eval_every: 5, eval_sequences: 4}
 """
-
-
-class Home:
-    """A TRAIND_HOME whose processes are all ended and looked for at the end."""
-
-    def __init__(self, folder):
-        self.folder, self.mark = folder, str(uuid.uuid4())
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("TRAIND_")}
-        self.environment = {**kept, "TRAIND_HOME": str(folder), MARK: self.mark}
-
-    def run(self, *arguments, check=False, **options):
-        return trainctl(*arguments, environment=self.environment, check=check, **options)
-
-    def json(self, *arguments):
-        return trainctl_json(*arguments, environment=self.environment)
-
-    def start(self, *arguments):
-        return subprocess.Popen([str(BIN / "trainctl"), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, env=self.environment)
-
-    def processes(self):
-        return marked_processes(self.mark)
-
-    def end(self):
-        left = self.processes()
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        return left
-
-
-@pytest.fixture
-def home(tmp_path):
-    made = Home(tmp_path / "home")
-    yield made
-    made.run("down")
-    assert not made.end(), "processes were left behind"
 
 
 @pytest.fixture(scope="module")
@@ -521,33 +481,7 @@ def test_no_such_job(here, verb):
     assert "ListJobs" not in done.stderr and done.stderr.count("trainctl jobs") == 1
 
 
-# ---- help
-
-def test_help_of_every_verb(home):
-    overview = home.run("help").stdout
-    verbs = [line.split()[0] for line in overview.split("verbs:")[1].split("options:")[0].splitlines() if line.strip()]
-    assert {"up", "down", "launch", "jobs", "status", "logs", "samples", "cancel", "nodes", "plan", "plot", "export", "import", "ca", "cert", "help",
-            "version"} == set(verbs)
-    for verb in verbs:
-        asked, flagged = home.run("help", verb), home.run(verb, "--help")
-        assert asked.returncode == flagged.returncode == 0 and asked.stdout == flagged.stdout
-        assert asked.stdout.startswith(f"usage: trainctl {verb}")
-        assert home.run("--help", verb).stdout == asked.stdout and not home.processes()
-    assert "exit codes:" in overview and "130" in overview
-    assert home.run().stdout == overview and home.run("--help").stdout == overview
-    assert home.run("help", "frobnicate").returncode == 2
-
-
-def test_manual_and_reference_are_as_printed(home):
-    assert home.run("help", "--manual").stdout == (ROOT / "docs" / "trainctl.md").read_text()
-    assert home.run("help", "--job-file").stdout == (ROOT / "docs" / "job-file.md").read_text()
-
-
-def test_output_that_cannot_be_written(home):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([str(BIN / "trainctl"), "version"], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, env=home.environment)
-    assert done.returncode == 1 and done.stderr == "trainctl: standard output: No space left on device\n"
-
+# ---- who answers, and who listens
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_a_standard_file_that_is_closed(cluster, closed):
@@ -557,11 +491,6 @@ def test_a_standard_file_that_is_closed(cluster, closed):
     assert done.returncode == (1 if closed == 1 else 0), done.stderr
     assert done.stderr == ("trainctl: standard output: Bad file descriptor\n" if closed == 1 else "")
     assert closed == 1 or done.stdout.startswith("ID")
-
-
-def test_version(home):
-    assert home.run("version").stdout == home.run("--version").stdout
-    assert set(home.json("version")) == {"version"}
 
 
 def test_an_address_in_json(home, tmp_path):
@@ -598,26 +527,3 @@ def test_a_memberd_that_answers_is_not_started_again(home):
     server.stop(None)
     (home.folder / "cluster" / "cluster.json").unlink()
     assert done.returncode == 3 and done.stderr.endswith("memberd is not ready: it reads its log, or ends; try again\n"), done.stderr
-
-
-def test_a_picture_is_not_written_through_a_link(home, tmp_path):
-    """Whose name somebody has guessed: of a folder that others may write to."""
-    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
-    (tmp_path / "victim").write_text("kept")
-    plant = f"cd {tmp_path}; ln -s victim loss.svg.$$.new; exec {BIN}/trainctl plot metrics.jsonl"
-    done = subprocess.run(["sh", "-c", plant], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=home.environment)
-    assert done.returncode == 1 and done.stderr.startswith("trainctl: loss.svg.") and done.stderr.endswith(".new: File exists\n")
-    assert (tmp_path / "victim").read_text() == "kept" and not (tmp_path / "loss.svg").exists()
-
-
-def test_who_reads_a_picture_may_leave(home, tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step":1,"loss":3}\n{"step":2,"loss":2}\n')
-    plot = [str(BIN / "trainctl"), "plot", str(tmp_path), "-o", "-"]
-    reader, writer = os.pipe()
-    os.close(reader)
-    left = subprocess.run(plot, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, text=True, env=home.environment)
-    os.close(writer)
-    assert left.returncode == 0 and left.stderr == ""
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(plot, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, env=home.environment)
-    assert done.returncode == 1 and done.stderr == "trainctl: standard output: No space left on device\n"
