@@ -13,7 +13,7 @@ MPICC := $(firstword $(wildcard /usr/bin/mpicc /usr/local/bin/mpicc))
 GLOO := $(firstword $(wildcard /usr/include/gloo/allreduce.h /usr/local/include/gloo/allreduce.h))
 bench-peers: $(addprefix $(BUILD)/bench/,bare_ring bare_fold cubic_preload.so $(if $(MPICC),mpi_bench) $(if $(GLOO),gloo_bench))
 
-BENCH_O := $(addprefix $(BUILD)/obj/tests/bench/,measure.o measure_input.o measure_options.o processes.o)
+BENCH_O := $(addprefix $(BUILD)/obj/tests/bench/,measure.o measure_input.o measure_memory.o measure_options.o processes.o)
 $(BUILD)/bench/bare_ring $(BUILD)/bench/bare_fold: $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/peers/%.o $(BENCH_O)
 	@mkdir -p $(@D)
 	@$(CC) -o $@ $^ $(ALL_LDFLAGS) -lm

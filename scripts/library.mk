@@ -3,11 +3,11 @@ LIBRARY_PROGRAMS := $(BUILD)/tests/library_peer $(BUILD)/tests/mesh_peer $(BUILD
 $(BUILD)/tests/library_peer: $(BUILD)/obj/tests/system/library_peer.o
 $(BUILD)/tests/mesh_peer: $(BUILD)/obj/tests/system/mesh_peer.o
 $(BUILD)/tests/release_peer: $(BUILD)/obj/tests/system/release_peer.o
-COLLBENCH := collbench coll_case coll_exact coll_kill coll_log coll_memberd coll_site coll_wire measure measure_input processes
+COLLBENCH := collbench coll_case coll_exact coll_kill coll_log coll_memberd coll_site coll_wire measure measure_input measure_memory processes
 $(BUILD)/bin/collbench: $(COLLBENCH:%=$(BUILD)/obj/tests/bench/%.o) $(BUILD)/obj/tests/wan/client.o
 $(BUILD)/tests/domain_peer: $(BUILD)/obj/tests/system/domain_peer.o $(BUILD)/obj/tests/system/domain_memory.o
 $(BUILD)/bin/domainbench: $(BUILD)/obj/tests/bench/domainbench.o $(BUILD)/obj/tests/system/domain_memory.o
-$(BUILD)/bin/memorybench: $(addprefix $(BUILD)/obj/tests/,bench/memorybench.o bench/coll_case.o bench/coll_memberd.o bench/coll_site.o bench/measure.o bench/measure_input.o bench/processes.o wan/client.o)
+$(BUILD)/bin/memorybench: $(addprefix $(BUILD)/obj/tests/,bench/memorybench.o bench/coll_case.o bench/coll_memberd.o bench/coll_site.o bench/measure.o bench/measure_input.o bench/measure_memory.o bench/processes.o wan/client.o)
 $(BUILD)/bin/faultbench: $(BUILD)/obj/tests/bench/faultbench.o $(addprefix $(BUILD)/obj/tests/,bench/coll_memberd.o bench/coll_site.o bench/processes.o wan/client.o)
 $(LIBRARY_PROGRAMS): $(BUILD)/lib/libtraincoll.so
 	@mkdir -p $(@D)

@@ -108,6 +108,8 @@ struct measure_memory {
 void measure_memory_begin(struct measure_memory *memory);
 double measure_memory_grown_mib(const struct measure_memory *memory);
 
+double measure_huge_mib(void); /* of this process, in huge pages */
+
 double measure_now_s(void);
 double measure_median(double *values, unsigned count); /* sorts */
 
