@@ -16,11 +16,11 @@ struct buffer_pool;
 struct op;
 struct op_segment;
 
-/* Staging of what one op sends as a source (outlet.c). The op holds a reference, and each buffer that has not come back. */
+/* Staging of what goes out of one broadcast, all-gather or send, its own and what it passes on (outlet.c). The op holds a reference, and each buffer that has not come back. */
 struct buffer_outlet {
 	struct buffer_pool *pool;
 	size_t bytes; /* of those buffers */
-	size_t most;  /* it has room below that */
+	size_t most;  /* it has room below that; who was starved is told when half of it is back */
 	unsigned references;
 	bool starved; /* it has more to send, and waits for room */
 };

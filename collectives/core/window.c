@@ -141,8 +141,8 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 
 /* ---- how much ---- */
 
-/* Is what it sends and gets in buffers, not where the caller has it? Of the one that sums in these, its inputs, what has come, and results on their way are staged, so it has a
- * smaller window; as long as ways are short that keeps links busy too. Members may differ in it: each has room for a block of its own. */
+/* Of the window: what does not lie in a row, or has a codec, is in buffers, not where the caller has it: inputs, what has come, and results on their way. So it has a smaller
+ * part of it, where ways are short and that keeps links busy too. Members may differ in theirs: a block is no longer than its member's window (above). */
 static double window_part(const struct group_core *core, const struct op *op)
 {
 	bool rows = strided_contiguous(&op->data_layout) &&
