@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Small things that a machine can check in every file of the tree: length of C files and of a program's main,
-marks of unfinished work, references to what is outside the repository, links of the docs."""
+marks of unfinished work, references to what is outside the repository, links of the docs, names that Python files import of their neighbours."""
+import ast
+import functools
 import pathlib
 import re
 import subprocess
@@ -33,6 +35,31 @@ def link_problems(path, text):
             yield f"{path}: link to {target}: no such heading"
 
 
+def names_of(node):
+    """What a module has at its top level, in whatever branch."""
+    for statement in ast.iter_child_nodes(node):
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            yield statement.name
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
+        else:
+            yield from (name.id for name in ast.walk(statement) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store))
+            yield from names_of(statement)
+
+
+@functools.cache
+def names_in(file):
+    return set(names_of(ast.parse(file.read_text())))
+
+
+def import_problems(path, text):
+    """A test that imports a name which has moved away fails as it is collected, in the last minutes of a whole run."""
+    for node in ast.walk(ast.parse(text, path)):
+        neighbour = (ROOT / path).parent / f"{getattr(node, 'module', None)}.py"
+        if isinstance(node, ast.ImportFrom) and neighbour.is_file():
+            yield from (f"{path}:{node.lineno}: {neighbour.name} has no {alias.name}" for alias in node.names if alias.name not in names_in(neighbour))
+
+
 def problems_of(path):
     file = ROOT / path
     if file.suffix not in TEXT or not file.is_file():
@@ -54,6 +81,8 @@ def problems_of(path):
             yield f"{path}:{number}: refers outside the repository: {line.strip()}"
         if line != line.rstrip() and file.suffix != ".md":
             yield f"{path}:{number}: blanks at the end"
+    if file.suffix == ".py":
+        yield from import_problems(path, text)
     if file.suffix == ".md":
         yield from link_problems(path, text)
 

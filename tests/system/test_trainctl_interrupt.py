@@ -9,7 +9,7 @@ import pytest
 from fake_trainer import FakeTrainer
 from harness import BIN, DEADLINE_S, alive, wait_for
 from stubs import pb
-from test_trainctl import JOB_FILE, home, job_file  # noqa: F401 (fixtures)
+from test_trainctl import JOB_FILE, job_file  # noqa: F401 (fixture)
 
 SIGNALS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "told to end"), (signal.SIGHUP, 129, "the terminal went away")]
 
@@ -47,7 +47,7 @@ class Programs:
 
 
 @pytest.fixture
-def programs(tmp_path, home):  # noqa: F811
+def programs(tmp_path, home):
     return Programs(tmp_path / "programs", home)
 
 
