@@ -44,13 +44,15 @@ struct pump_member {
 struct pump {
 	unsigned n;
 	struct pump_member members[PUMP_MEMBERS];
-	struct core_message *messages[PUMP_MESSAGES]; /* NULL: done */
 	size_t first, last;
-	char trace[PUMP_TRACE];
 	size_t trace_length;
 	uint64_t now_us; /* of all steps that say no time */
 	bool aside;      /* parked segments are kept aside, and nothing waits behind them */
 	bool holds; /* what frames are staged in goes back when they are delivered, or dropped */
+	bool quiet; /* no trace */
+	/* From here on nothing is cleared, as matrices make millions of pumps: up to `last`, or a NUL. */
+	char trace[PUMP_TRACE];
+	struct core_message *messages[PUMP_MESSAGES]; /* NULL: done */
 	struct group_buffer *held[PUMP_MESSAGES];
 };
 
@@ -59,6 +61,8 @@ static inline void pump_trace(struct pump *pump, const char *format, ...)
 static inline void pump_trace(struct pump *pump, const char *format, ...)
 {
 	va_list arguments;
+	if (pump->quiet)
+		return;
 	va_start(arguments, format);
 	int wrote = vsnprintf(pump->trace + pump->trace_length, PUMP_TRACE - pump->trace_length,
 	    format, arguments);
@@ -70,6 +74,7 @@ static inline void pump_trace(struct pump *pump, const char *format, ...)
 static inline void pump_queue(struct pump *pump, unsigned from, struct group_action *action)
 {
 	assert_true(pump->last < PUMP_MESSAGES);
+	pump->held[pump->last] = NULL;
 	if (pump->holds && action->kind == GROUP_DO_SEND_SEGMENT) {
 		pump->held[pump->last] = action->buffer;
 		action->buffer = NULL;
@@ -377,8 +382,10 @@ static inline void pump_propose(struct pump *pump, uint64_t number)
 /* window_bytes: 0: as it is. */
 static inline struct pump *pump_create_with(unsigned n, size_t window_bytes)
 {
-	struct pump *pump = calloc(1, sizeof(*pump));
+	struct pump *pump = malloc(sizeof(*pump));
 	struct group_core_options options = { .group = 1, .window_bytes = window_bytes };
+	assert_non_null(pump);
+	memset(pump, 0, offsetof(struct pump, trace) + 1);
 	pump->n = n;
 	for (unsigned i = 0; i < n; i++) {
 		options.peer = i + 1;

@@ -53,14 +53,12 @@ static inline float coded_input(unsigned peer, size_t element)
 	return (float)input(peer, 3, element) / 3;
 }
 
-/* Element `e` of the coded op, of segments of so many elements. `order`: peer ids. */
-static inline float coded_reference(enum tr_codec codec, bool hops, size_t per_segment, size_t e,
-    const uint64_t *order, size_t count)
+/* A segment of the coded op, its elements from `first` on. `order`: peer ids. */
+static inline void coded_reference(enum tr_codec codec, bool hops, size_t first, size_t n,
+    const uint64_t *order, size_t count, float *sum)
 {
-	size_t first = e / per_segment * per_segment;
-	size_t n = ELEMENTS - first < per_segment ? ELEMENTS - first : per_segment;
 	uint8_t rows[REFERENCE_PEERS][REFERENCE_BYTES];
-	float x[ELEMENTS], sum[ELEMENTS];
+	float x[ELEMENTS];
 
 	assert_true(codec_bytes(codec, n) <= REFERENCE_BYTES && count <= REFERENCE_PEERS);
 	for (size_t i = 0; i < count; i++) {
@@ -69,7 +67,6 @@ static inline float coded_reference(enum tr_codec codec, bool hops, size_t per_s
 		plain_encode(codec, rows[i], x, n);
 	}
 	reference_sum(codec, hops, (const uint8_t(*)[REFERENCE_BYTES])rows, count, n, sum);
-	return sum[e - first];
 }
 
 #endif

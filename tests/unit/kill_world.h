@@ -56,6 +56,12 @@ struct peer {
 	float inputs[ELEMENTS], floats[ELEMENTS], averages[ELEMENTS], coded[ELEMENTS];
 };
 
+/* What the ops with an order make of a segment with these contributors; taken once, for all members. */
+struct expected {
+	uint64_t members; /* bits; 0: not known yet */
+	float sum[ELEMENTS];
+};
+
 struct world {
 	const struct kill_case *c;
 	struct peer peers[N_MAX];
@@ -69,6 +75,7 @@ struct world {
 		unsigned count;
 	} rings[VIEWS]; /* of views 1 and 2 */
 	struct kill_boards boards;
+	struct expected expected[2][ELEMENTS]; /* of ops 2 and 3, by a segment's first element */
 };
 
 /* ---- inputs and their reference ---- */
@@ -116,10 +123,9 @@ static uint32_t segment_bytes(const struct kill_case *c)
 }
 
 /* In which a sum was taken: who is in it says in which view. */
-static void order_of(const struct world *world, size_t e, const uint64_t *set, size_t count,
+static void order_of(const struct world *world, size_t segment, const uint64_t *set, size_t count,
     uint64_t *order)
 {
-	size_t segment = e / (segment_bytes(world->c) / sizeof(float));
 	bool chain = is_chain(world->c), found = false;
 
 	memcpy(order, set, count * sizeof(*set));
@@ -143,31 +149,50 @@ static float average_of(const struct kill_case *c, size_t e, const uint64_t *ord
 	return sum;
 }
 
-static void check_element(const struct world *world, struct peer *peer, unsigned op, size_t e,
-    const uint64_t *set, size_t count)
+/* Of op 2 or 3. */
+static float expected_of(struct world *world, unsigned op, size_t e, const uint64_t *set,
+    size_t count)
 {
 	const struct kill_case *c = world->c;
-	uint64_t order[N_MAX];
+	size_t per_segment = segment_bytes(c) / sizeof(float),
+	       first = e / per_segment * per_segment,
+	       n = ELEMENTS - first < per_segment ? ELEMENTS - first : per_segment;
+	struct expected *expected = &world->expected[op % 2][first];
+	uint64_t members = 0, order[N_MAX];
+
+	for (size_t i = 0; i < count; i++)
+		members |= UINT64_C(1) << set[i];
+	if (expected->members != members) {
+		order_of(world, first / per_segment, set, count, order);
+		if (op == 3)
+			coded_reference(c->codec, is_chain(c), first, n, order, count,
+			    expected->sum);
+		for (size_t k = 0; op == 2 && k < n; k++)
+			expected->sum[k] = average_of(c, first + k, order, count);
+	}
+	expected->members = members;
+	return expected->sum[e - first];
+}
+
+static void check_element(struct world *world, struct peer *peer, unsigned op, size_t e,
+    const uint64_t *set, size_t count)
+{
+	const float *got[OPS] = { NULL, peer->floats, peer->averages, peer->coded };
 	int32_t least = INT32_MAX;
 	float sum = 0;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && op < 2; i++) {
 		int32_t x = input((unsigned)set[i] - 1, op, e);
 		least = x < least ? x : least;
 		sum += (float)x; /* whole numbers: any order gives the same bits */
 	}
-	if (op > 1)
-		order_of(world, e, set, count, order);
-	if (op == 3) {
-		sum = coded_reference(c->codec, is_chain(c), segment_bytes(c) / sizeof(sum), e,
-		    order, count);
-		assert_memory_equal(&peer->coded[e], &sum, sizeof(sum));
-	} else if (op == 0)
+	if (op == 0) {
 		assert_int_equal(peer->ints[e], least);
-	else if (op == 1)
-		assert_memory_equal(&peer->floats[e], &sum, sizeof(sum));
-	else
-		assert_memory_equal(&peer->averages[e], &(float){ average_of(c, e, order, count) },
-		    sizeof(sum));
+		return;
+	}
+	if (op > 1)
+		sum = expected_of(world, op, e, set, count);
+	if (memcmp(&got[op][e], &sum, sizeof(sum)) != 0)
+		fail_msg("op %u, element %zu: %g, not %g", op, e, (double)got[op][e], (double)sum);
 }
 
 /* ---- messages ---- */

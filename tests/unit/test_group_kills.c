@@ -182,7 +182,7 @@ static void kill_everywhere(struct kill_case c, unsigned *number, unsigned *case
 			for (c.after = 0; c.after < all; c.after++)
 				for (unsigned late = 0; late < 2; late++) {
 					c.late = late;
-					if (!kill_wanted(++*number))
+					if (!kill_wanted(++*number, c.after, all))
 						continue;
 					c.seed = *number;
 					run(&c, gathered);

@@ -25,6 +25,13 @@
 #define CASE_THIN  41 /* one case of so many, when thinned, */
 #define POINT_THIN 31 /* and one point of so many of theirs */
 #define VIEWS_MOST 4
+/* A trace is taken of what failed without one: it fails again, the same way. */
+#define FAIL(w, format, ...)                                                                       \
+	do {                                                                                       \
+		if ((w)->pump->quiet)                                                              \
+			(void)run((w)->c, true);                                                   \
+		fail_msg(format ": " CASE "\n%s", __VA_ARGS__, CASE_OF((w)->c), (w)->pump->trace); \
+	} while (0)
 #define CASE                                                                                      \
 	"collective %d, codec %d, algorithm %d, policy %d%s, n %u, victim %u after %u, form %d, " \
 	"start %u"
@@ -67,6 +74,8 @@ struct kill_world {
 	unsigned begun[PUMP_MEMBERS], decided[PUMP_MEMBERS]; /* before its begin */
 	struct expected expected[COUNT];                     /* by a segment's first element */
 };
+
+static unsigned run(const struct kill_case *c, bool traced);
 
 /* Does the caller's memory hold something of the op before it begins? */
 static bool in_place_input(const struct kill_case *c, unsigned index, uint32_t root, size_t first,
@@ -233,15 +242,13 @@ static void check_value(struct kill_world *w, unsigned who, unsigned contributor
 	                     PUMP_MEMBERS, &count),
 	    TR_OK);
 	if (!set_is_right(w, who, k, set, count))
-		fail_msg("member %u, element %zu: %zu contributors, not whose data it must "
-		         "have: " CASE "\n%s",
-		    who + 1, k, count, CASE_OF(w->c), w->pump->trace);
+		FAIL(w, "member %u, element %zu: %zu contributors, not whose data it must have",
+		    who + 1, k, count);
 	if (count > 0)
 		expected = expected_of(w, contributors, k, set, count);
 	if (memcmp(&got, &expected, sizeof(got)) != 0)
-		fail_msg("member %u, element %zu: %g, not %g of %zu contributors: " CASE "\n%s",
-		    who + 1, k, (double)got, (double)expected, count, CASE_OF(w->c),
-		    w->pump->trace);
+		FAIL(w, "member %u, element %zu: %g, not %g of %zu contributors", who + 1, k,
+		    (double)got, (double)expected, count);
 }
 
 /* Was the element in the block of one who died before the round was committed? Then it is nobody's. */
@@ -271,9 +278,8 @@ static void check_residual(const struct kill_world *w, unsigned who, unsigned co
 		if (is_nobodys(w, who, k))
 			next[k - piece.first] = value(c, who + 1, k) + BETA * residual(who + 1, k);
 		if (memcmp(&got, &next[k - piece.first], sizeof(got)) != 0)
-			fail_msg("member %u, element %zu: residual %g, not %g: " CASE "\n%s",
-			    who + 1, k, (double)got, (double)next[k - piece.first], CASE_OF(c),
-			    w->pump->trace);
+			FAIL(w, "member %u, element %zu: residual %g, not %g", who + 1, k,
+			    (double)got, (double)next[k - piece.first]);
 	}
 }
 
@@ -289,9 +295,8 @@ static void check(struct kill_world *w)
 			continue;
 		if (member->status != TR_OK || member->decided.round != 1 ||
 		    member->decided_count == 0)
-			fail_msg("member %u: %s, %s: " CASE "\n%s", i + 1,
-			    tr_status_name(member->status), member->reason, CASE_OF(c),
-			    w->pump->trace);
+			FAIL(w, "member %u: %s, %s", i + 1, tr_status_name(member->status),
+			    member->reason);
 		if (c->feedback)
 			check_residual(w, i, n);
 		for (size_t k = 0; k < COUNT; k++)
@@ -402,12 +407,13 @@ static bool any_stuck(struct kill_world *w)
 }
 
 /* Returns how many messages there were before the kill. */
-static unsigned run(const struct kill_case *c)
+static unsigned run(const struct kill_case *c, bool traced)
 {
 	static struct kill_world world;
 	world = (struct kill_world){ .c = c, .pump = pump_create_with(c->n, c->after % 2 ? 16 : 0) };
 	struct pump *pump = world.pump;
 	struct pump_view view = pump_first_view(pump);
+	pump->quiet = !traced;
 	pump->holds = c->after % 2; /* so what is staged has to wait for room (outlet.c) */
 	view.policy = c->policy;
 	view.algorithm = (Traind__Peer__Algorithm)c->algorithm;
@@ -441,13 +447,13 @@ static void kill_points(struct kill_case c, struct tally *tally)
 	if (!kill_wanted_case(++tally->case_number, CASE_THIN))
 		return;
 	c.after = UINT32_MAX;
-	unsigned all = run(&c);
+	unsigned all = run(&c, false);
 	tally->cases++;
 	tally->kills++;
 	for (c.after = 0; c.after < all; c.after++) {
-		if (kill_thinned() && ++tally->point_number % POINT_THIN != 0)
+		if (!kill_wanted_of_case(++tally->point_number, POINT_THIN, c.after, all))
 			continue;
-		run(&c);
+		run(&c, false);
 		tally->kills++;
 	}
 }
