@@ -25,7 +25,8 @@ void links_layers_name(const struct links_layers *layers, char name[LINKS_LAYERS
 	    layers->spec->train->optimizer->dropout > 0 ? " dropout" : "", layers->threads);
 }
 
-Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *layers)
+Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *layers,
+    bool layers_only)
 {
 	Traind__V1__MeasureLinksRequest request = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
 	Traind__V1__JobSpec job = TRAIND__V1__JOB_SPEC__INIT;
@@ -42,6 +43,7 @@ Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *lay
 		request.job = &job;
 		request.threads = layers->threads;
 		request.layers_of = name;
+		request.layers_only = layers_only;
 	}
 	return rpc_call(rpc, RPC_PATH("MeasureLinks"), &request, &traind__v1__links__descriptor,
 	    MEASURE_DEADLINE_MS);

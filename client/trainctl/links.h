@@ -17,8 +17,9 @@ struct links_layers {
 #define LINKS_LAYERS_NAME_MAX 120
 void links_layers_name(const struct links_layers *layers, char name[LINKS_LAYERS_NAME_MAX]);
 
-/* Measured now, which takes a few seconds for each node. `layers`: NULL for links alone. */
-Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *layers);
+/* Measured now, which takes a few seconds for each node. `layers`: NULL for links alone. `layers_only`: links that are known stay as they are, so it takes a few seconds in all. */
+Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *layers,
+    bool layers_only);
 
 /* From one node to another, or within one (both the same); NULL: it was not measured. Nodes of one host have what it shares. */
 const Traind__V1__Link *links_find(const Traind__V1__Links *links, uint64_t from, uint64_t to);

@@ -208,19 +208,25 @@ static double layer_of(const struct taking *t, uint32_t node)
 	return row != NULL && strcmp(t->links->layers_of, name) == 0 ? row->layer_s : 0;
 }
 
-/* Links, or on several hosts the layers of such a job; a host where somebody worked then has not measured these, and would not now. */
-static bool lacks_some(const struct taking *t)
+static bool lacks_links(const struct taking *t)
 {
-	char name[LINKS_LAYERS_NAME_MAX];
-	bool several = false;
 	for (uint32_t i = 0; i < t->nodes * t->nodes; i++) {
 		const Traind__V1__Link *row = t->links == NULL
 		    ? NULL
 		    : links_find(t->links, t->there[i / t->nodes]->id, t->there[i % t->nodes]->id);
 		if (row == NULL)
 			return true;
-		several = several || row->from_node != row->to_node;
 	}
+	return false;
+}
+
+/* Of several hosts, of which one may be slower; a host where somebody worked then has not measured these, and would not now. */
+static bool lacks_layers(const struct taking *t)
+{
+	char name[LINKS_LAYERS_NAME_MAX];
+	bool several = false;
+	for (uint32_t i = 1; i < t->nodes; i++)
+		several = several || !same_host(t->there[0], t->there[i]);
 	links_layers_name(&t->layers, name);
 	return several && strcmp(t->links->layers_of, name) != 0;
 }
@@ -230,9 +236,10 @@ static tr_status fetch(struct taking *t, struct rpc *rpc, enum planning_links ho
 {
 	Traind__V1__Links *found = how == PLANNING_LINKS_NEW ? NULL : links_fetch(rpc);
 	t->links = found;
-	if (how == PLANNING_LINKS_MISSING && !lacks_some(t))
+	bool known = how == PLANNING_LINKS_MISSING && !lacks_links(t);
+	if (known && !lacks_layers(t))
 		return TR_OK;
-	Traind__V1__Links *measured = links_measure(rpc, &t->layers);
+	Traind__V1__Links *measured = links_measure(rpc, &t->layers, known);
 	if (measured == NULL && (how == PLANNING_LINKS_NEW || interrupt_pending() != 0))
 		return tr_error_set(error, TR_EUNAVAILABLE, "links cannot be measured: %s",
 		    rpc->text);

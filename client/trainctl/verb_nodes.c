@@ -51,7 +51,7 @@ static void print_people(const struct config *config, const Traind__V1__ListNode
 static int show_links(struct verb_call *call, const Traind__V1__ListNodesResponse *listed)
 {
 	Traind__V1__Links *links = args_has(call->args, "--measure")
-	    ? links_measure(call->rpc, NULL)
+	    ? links_measure(call->rpc, NULL, false)
 	    : links_fetch(call->rpc);
 	if (links == NULL)
 		return rpc_complain(call->rpc);

@@ -97,7 +97,7 @@ static const struct verb rows[] = {
 	    "node "
 	    "of the cluster. `trainctl plan` and `mesh: auto` take what was measured last, and "
 	    "where "
-	    "something is missing have all measured.",
+	    "a link is missing have all measured.",
 	    VERB_NEEDS_CLUSTER, 0, 0, verb_nodes_options, verb_nodes },
 	{ "ca", "init [DIR]", "make the certificate authority of a cluster that speaks TLS",
 	    "In DIR (default: tls in TRAIND_HOME). Who has a certificate of it (`trainctl cert`) "

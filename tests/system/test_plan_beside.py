@@ -51,3 +51,22 @@ def test_nodes_are_compared_with_one_alone(tmp_path, text):
         plan = lab.json("plan", job_file(tmp_path, text, "{threads: 1}"), "--measure")
         assert "node-2 has measured 0.50 of that speed" in plan["layers_by"]
         assert set(asked(tmp_path / "bin")) == {0, 1}
+
+
+def test_of_another_model_layers_alone_are_measured(tmp_path, text):
+    """Links that are known stay as they were, with their age."""
+    with NodeLab(tmp_path) as lab:
+        for node, speed in (2, 0.3), (3, 0.15):
+            lab.add_node(node, more=worker_of_speed(tmp_path, node, speed))
+        lab.program = planner_that_tells(tmp_path / "bin")
+        tables = []
+        for more in ["--measure"], ["--set", "model.context=16"]:
+            plan = lab.json("plan", job_file(tmp_path, text, "{threads: 1}"), *more)
+            assert "node-3 has measured 0.50 of that speed" in plan["layers_by"]
+            tables.append(lab.json("nodes", "--links"))
+        before, after = tables
+        assert after["layers_of"] != before["layers_of"]
+        between = [[row["bandwidth_bytes_per_s"] for row in table["links"] if row["from"] != row["to"]] for table in tables]
+        assert len(between[0]) == 2 and between[0] == between[1]
+        ages = {(row["from"], row["to"]): row["age_s"] for row in after["links"]}
+        assert max(ages["node-2", "node-2"], ages["node-3", "node-3"]) < min(ages["node-2", "node-3"], ages["node-3", "node-2"])

@@ -70,7 +70,7 @@ static void nodes(struct world *w, uint64_t count)
 		hello(w, c, 0, 100 + c, 1);
 }
 
-static void request_with(struct world *w, uint64_t number, Traind__V1__JobSpec *job)
+static void request_of(struct world *w, uint64_t number, Traind__V1__JobSpec *job, bool layers_only)
 {
 	Traind__V1__MeasureLinksRequest wish = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
 	struct membership_event event = { .kind = MEMBERSHIP_MEASURE,
@@ -80,7 +80,14 @@ static void request_with(struct world *w, uint64_t number, Traind__V1__JobSpec *
 	wish.job = job;
 	wish.threads = job != NULL;
 	wish.layers_of = job != NULL ? (char[]){ "these" } : wish.layers_of;
+	wish.layers_only = layers_only;
+	asked_in_turn = 0;
 	world_step(w, &event);
+}
+
+static void request_with(struct world *w, uint64_t number, Traind__V1__JobSpec *job)
+{
+	request_of(w, number, job, false);
 }
 
 static void request(struct world *w, uint64_t number)
@@ -154,9 +161,9 @@ static void every_pair_is_measured_both_ways(void **state)
 	request(&w, 7);
 	assert_int_equal(asked_in_turn, 5); /* each its own host first */
 	request(&w, 8);                     /* joins */
-	assert_int_equal(asked_in_turn, 5);
+	assert_int_equal(asked_in_turn, 0);
 	answer_all(&w);
-	assert_int_equal(asked_in_turn, 5 + 10);
+	assert_int_equal(asked_in_turn, 10);
 	assert_int_equal(w.reply.request, 8);
 	assert_int_equal(w.reply.status, TR_OK);
 	Traind__V1__Links *links = links_of(&w);
@@ -359,6 +366,51 @@ static void layers_are_measured_where_nobody_works(void **state)
 	finish(&w, links);
 }
 
+/* The links of hosts that were measured stay, with their age. */
+static void layers_alone_where_links_are_known(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 3);
+	Traind__V1__JobSpec *job = native_spec(1);
+	struct tr_error error = { 0 };
+	assert_int_equal(job_validate(job, &error), TR_OK);
+	request_of(&w, 6, NULL, true);
+	assert_int_equal(w.reply.status, TR_EINVAL);
+	request_of(&w, 7, job, true); /* none is known */
+	answer_all(&w);
+	assert_int_equal(asked_in_turn, 3 + 3);
+	world_tick(&w, 5000);
+	request_of(&w, 8, job, true);
+	answer_all(&w);
+	assert_int_equal(asked_in_turn, 3);
+	assert_int_equal(w.reply.request, 8);
+	Traind__V1__Links *links = links_of(&w);
+	assert_int_equal(links->n_links, 9);
+	assert_true(row_of(links, 2, 3)->age_s >= 8 && row_of(links, 2, 2)->age_s < 4);
+	assert_true(row_of(links, 2, 2)->layer_s == 0.06 &&
+	    row_of(links, 2, 3)->bandwidth_bytes_per_s == 2003);
+	traind__v1__links__free_unpacked(links, NULL);
+	/* Who wants links too comes while layers are measured: both wait for the rest. */
+	request_of(&w, 9, job, true);
+	request(&w, 10);
+	answer_all(&w);
+	assert_int_equal(asked_in_turn, 3);
+	assert_int_equal(w.reply.request, 10);
+	links = links_of(&w);
+	assert_true(row_of(links, 2, 3)->age_s < 4 && row_of(links, 2, 2)->layer_s == 0.06);
+	traind__v1__links__free_unpacked(links, NULL);
+	/* A host has come: all is measured. */
+	hello(&w, 4, 0, 104, 1);
+	request_of(&w, 11, job, true);
+	answer_all(&w);
+	assert_int_equal(asked_in_turn, 4 + 6);
+	links = links_of(&w);
+	assert_int_equal(links->n_links, 16);
+	traind__v1__job_spec__free_unpacked(job, NULL);
+	finish(&w, links);
+}
+
 static void without_nodes_or_room(void **state)
 {
 	(void)state;
@@ -391,6 +443,7 @@ int main(void)
 		cmocka_unit_test(who_says_nothing_is_named),
 		cmocka_unit_test(nodes_of_one_host_are_measured_once),
 		cmocka_unit_test(layers_are_measured_where_nobody_works),
+		cmocka_unit_test(layers_alone_where_links_are_known),
 		cmocka_unit_test(without_nodes_or_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

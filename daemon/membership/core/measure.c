@@ -45,14 +45,33 @@ static bool find_hosts(struct membership *m)
 
 /* ---- results ---- */
 
-static struct measured_link *row_of(struct membership *m, uint64_t from, uint64_t to)
+static struct measured_link *find_row(const struct membership *m, uint64_t from, uint64_t to)
 {
 	for (size_t i = 0; i < m->measured.count; i++) {
 		struct measured_link *row = m->measured.items[i];
 		if (row->from == from && row->to == to)
 			return row;
 	}
-	struct measured_link *row = state_alloc(m, sizeof(*row));
+	return NULL;
+}
+
+/* Is there a row of each link between the hosts, each way? */
+static bool knows_links(const struct membership *m)
+{
+	const struct measuring *now = &m->measuring;
+	for (uint32_t i = 0; i < now->host_count * now->host_count; i++)
+		if (find_row(m, now->hosts[i / now->host_count], now->hosts[i % now->host_count]) ==
+		    NULL)
+			return false;
+	return true;
+}
+
+static struct measured_link *row_of(struct membership *m, uint64_t from, uint64_t to)
+{
+	struct measured_link *row = find_row(m, from, to);
+	if (row != NULL)
+		return row;
+	row = state_alloc(m, sizeof(*row));
 	if (row == NULL)
 		return NULL;
 	row->from = from;
@@ -187,12 +206,16 @@ static void forget_older(struct membership *m)
 static void answer_all(struct membership *m)
 {
 	struct measuring *now = &m->measuring;
-	forget_older(m);
+	if (!now->layers_only)
+		forget_older(m);
 	for (uint32_t i = 0; i < now->request_count; i++)
 		action_reply(m, now->requests[i], TR_OK, 0, false, "");
 	now->request_count = 0;
 	now->under_way = false;
-	action_log(m, false, "links between %u hosts were measured", now->host_count);
+	action_log(m, false,
+	    now->layers_only ? "a layer was measured on %u hosts"
+	                     : "links between %u hosts were measured",
+	    now->host_count);
 }
 
 /* ---- what happens ---- */
@@ -213,6 +236,8 @@ static const char *fault_of(const Traind__V1__MeasureLinksRequest *wish)
 	    (wish->job->train == NULL || wish->job->train->model == NULL ||
 	        wish->job->train->optimizer == NULL || wish->threads == 0))
 		return "job: one that trains a model, and how many threads";
+	if (wish->layers_only && wish->job == NULL)
+		return "layers_only: with a job";
 	return NULL;
 }
 
@@ -239,11 +264,14 @@ void measure_request(struct membership *m, uint64_t request,
 			return;
 		}
 		now->under_way = true;
+		now->layers_only = wish->layers_only && knows_links(m);
 		now->turn = 0;
 		take_wish(m, wish);
 		now->session++;
 		now->number = m->random >> 1; /* an answer to an earlier memberd's is none to us */
 		begin_turn(m);
+	} else if (!wish->layers_only) {
+		now->layers_only = false; /* the other turns follow */
 	}
 	now->requests[now->request_count++] = request;
 	m->dirty = true;
@@ -316,7 +344,7 @@ void measure_think(struct membership *m)
 {
 	struct measuring *now = &m->measuring;
 	while (now->under_way && turn_over(m)) {
-		if (now->turn++ == tournament_turns(now->host_count))
+		if (now->layers_only || now->turn++ == tournament_turns(now->host_count))
 			answer_all(m);
 		else
 			begin_turn(m);

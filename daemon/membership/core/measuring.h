@@ -31,8 +31,9 @@ struct measuring_pair {
 
 struct measuring {
 	bool under_way;
-	uint64_t session;                      /* how often links were measured */
-	uint32_t host_count, turn;             /* turn 0: what each host shares */
+	bool layers_only;          /* links are known: what each host measures of itself is all */
+	uint64_t session;          /* how often links were measured */
+	uint32_t host_count, turn; /* turn 0: what each host shares */
 	uint64_t hosts[TR_PROBE_HOSTS_MAX];    /* a node of each */
 	Traind__V1__MeasureLinksRequest *wish; /* whose layers are measured; NULL: nobody's yet */
 	uint32_t pair_count;
