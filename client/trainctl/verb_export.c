@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/trainctl/interrupt.h"
 #include "client/trainctl/job_folder.h"
 #include "client/trainctl/path.h"
 #include "client/trainctl/print.h"
@@ -98,7 +99,16 @@ int verb_export(struct verb_call *call)
 		return code;
 	if (tokenizer == NULL && of_job[0] != '\0')
 		tokenizer = of_job;
-	if (hf_export(path, folder, tokenizer, &result, &error) != TR_OK) {
+	interrupt_leaves("trainctl: ended at once: what was written of it is left beside the "
+	                 "folder, as FOLDER.NUMBER.new\n");
+	interrupt_begin();
+	tr_status status = hf_export(path, folder, tokenizer, interrupt_flag(), &result, &error);
+	int number = interrupt_take();
+	if (status != TR_OK && number != 0)
+		return verbs_complain(interrupt_exit_code(number),
+		    "%s before %s was written: nothing of it is left", interrupt_words(number),
+		    folder);
+	if (status != TR_OK) {
 		if (tokenizer == of_job &&
 		    strncmp(error.text, "tokenizer", strlen("tokenizer")) == 0)
 			return verbs_complain(EXIT_USAGE,

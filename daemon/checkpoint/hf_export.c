@@ -37,6 +37,7 @@ struct export
 	double dropout;        /* that it was trained with */
 	const char *tokenizer; /* NULL: */
 	struct bpe *bpe;
+	const atomic_bool *cancelled;
 };
 
 /* A made or given text into a file; frees it. */
@@ -98,7 +99,8 @@ static tr_status put_all(int dir, const struct export *what, struct tr_error *er
 		.suffixes = { "" },
 		.values = { what->params } };
 	char hex[TR_DIGEST_HEX_MAX];
-	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, NULL, hex, error);
+	const struct progress progress = { .cancelled = what->cancelled };
+	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, &progress, hex, error);
 	if (status == TR_OK)
 		status = put(dir, HF_CONFIG_NAME, hf_config_text(config, what->dropout), error);
 	if (status == TR_OK)
@@ -199,7 +201,7 @@ static tr_status export_layout(const char *checkpoint, const char *folder, struc
 }
 
 tr_status hf_export(const char *checkpoint, const char *folder, const char *tokenizer,
-    struct hf_result *out, struct tr_error *error)
+    const atomic_bool *cancelled, struct hf_result *out, struct tr_error *error)
 {
 	struct hf_result result = { .step = 0 };
 	struct layout layout;
@@ -212,7 +214,7 @@ tr_status hf_export(const char *checkpoint, const char *folder, const char *toke
 		(void)tr_error_wrap(error, "%s", checkpoint);
 		return name_older(checkpoint, error);
 	}
-	struct export what = { .layout = &layout, .tokenizer = tokenizer };
+	struct export what = { .layout = &layout, .tokenizer = tokenizer, .cancelled = cancelled };
 	status = export_layout(checkpoint, folder, &what, &result, error);
 	bpe_destroy(what.bpe);
 	layout_finish(&layout);

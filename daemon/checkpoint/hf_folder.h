@@ -5,6 +5,8 @@
 #ifndef TR_DAEMON_CHECKPOINT_HF_FOLDER_H
 #define TR_DAEMON_CHECKPOINT_HF_FOLDER_H
 
+#include <stdatomic.h>
+
 #include "daemon/checkpoint/bpe.h"
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/hf_config.h"
@@ -22,9 +24,9 @@ struct hf_result {
 
 /* Checkpoint (its folder, or one with `latest`) -> `folder`, which must not be there or be empty: config.json, generation_config.json,
  * model.safetensors, README.md and the tokenizer: vocab.json and merges.txt of the folder `tokenizer`, or NULL: of a model of bytes theirs.
- * Digests are checked. result->path is the checkpoint's. */
+ * Digests are checked. result->path is the checkpoint's. Who sets `cancelled` (NULL: nobody) has TR_ECANCELLED, and nothing is left. */
 tr_status hf_export(const char *checkpoint, const char *folder, const char *tokenizer,
-    struct hf_result *result, struct tr_error *error);
+    const atomic_bool *cancelled, struct hf_result *result, struct tr_error *error);
 
 /* `folder` -> the checkpoint `to`/step-00000000, to which `latest` points, without moments. Weights are in model.safetensors, or in the
  * files that model.safetensors.index.json names; F64, BF16 and F16 become F32. What is not GPT-2 or Llama as this program computes them,

@@ -42,6 +42,8 @@ static tr_status put(struct output *out, const void *data, size_t bytes, struct 
 {
 	const char *at = data;
 	while (bytes > 0) {
+		if (progress_cancelled(out->progress))
+			return tr_error_set(error, TR_ECANCELLED, "it was given up");
 		ssize_t wrote = write(out->fd, at, bytes < WRITE_PIECE ? bytes : WRITE_PIECE);
 		if (wrote < 0 && errno == EINTR)
 			continue;

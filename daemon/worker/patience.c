@@ -27,7 +27,7 @@ static void take(void *arg)
 
 struct progress steps_progress(struct steps *steps)
 {
-	return (struct progress){ take, steps };
+	return (struct progress){ take, steps, NULL };
 }
 
 void patience_condition(pthread_cond_t *changed)
@@ -80,7 +80,7 @@ static void step(void *arg)
 
 struct progress patience_progress(struct patience *p)
 {
-	return (struct progress){ step, p };
+	return (struct progress){ step, p, NULL };
 }
 
 void patience_end(struct patience *p)

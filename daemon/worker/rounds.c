@@ -21,7 +21,7 @@ static void gets_on(void *arg)
 
 struct progress trainer_progress(const struct trainer *t)
 {
-	return (struct progress){ gets_on, t->group };
+	return (struct progress){ gets_on, t->group, NULL };
 }
 
 void trainer_measure_speed(struct trainer *t)

@@ -334,7 +334,7 @@ static void test_saver(void **state)
 static void test_who_waits_for_a_slow_disk_gets_on(void **state)
 {
 	struct fixture *f = *state;
-	const struct progress told = { slow_disk_tell, NULL };
+	const struct progress told = { slow_disk_tell, NULL, NULL };
 	for (unsigned bound_ms = 0; bound_ms <= PATIENCE_MS; bound_ms += PATIENCE_MS) {
 		struct saver *saver;
 		struct saver_result result;
@@ -370,7 +370,7 @@ static void read_zeros(void *arg, unsigned which, size_t tensor, size_t first, s
 static void test_who_waits_for_a_copy_gets_on(void **state)
 {
 	struct fixture *f = *state;
-	const struct progress told = { slow_disk_tell, NULL };
+	const struct progress told = { slow_disk_tell, NULL, NULL };
 	for (unsigned bound_ms = 0; bound_ms <= PATIENCE_MS; bound_ms += PATIENCE_MS) {
 		struct saver *saver;
 		struct saver_result result;

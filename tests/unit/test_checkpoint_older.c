@@ -214,7 +214,8 @@ static void an_export_names_the_one_before(void **state)
 			assert_int_equal(truncate(in(f, damaged[i]), 10), 0);
 		else
 			flip_a_byte(f, damaged[i]);
-		assert_int_not_equal(hf_export(f->folder.dir, in(f, "out"), NULL, &result, &error),
+		assert_int_not_equal(hf_export(f->folder.dir, in(f, "out"), NULL, NULL, &result,
+		                         &error),
 		    TR_OK);
 		assert_non_null(strstr(error.text, strchr(damaged[i], '/') + 1));
 		assert_non_null(strstr(error.text, "the one before it, 20 steps older, is "));

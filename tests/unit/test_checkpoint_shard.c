@@ -42,7 +42,7 @@ static void test_shards_of_the_whole(void **state)
 				.first = noise(local.count, 8),
 				.second = noise(local.count, 9) };
 			size_t words = 0;
-			struct progress told = { count, &words };
+			struct progress told = { count, &words, NULL };
 			fail_unless_ok(checkpoint_read_shard(f->folder.dir, &f->layout, &local,
 			                   &shard, &mine, &told, &manifest, found, &error),
 			    &error);
@@ -75,7 +75,7 @@ static void test_removed_meanwhile(void **state)
 	struct layout local;
 	struct manifest manifest;
 	struct tr_error error = { 0 };
-	struct progress removes = { remove_folder, path };
+	struct progress removes = { remove_folder, path, NULL };
 	write_step(f, 30, path);
 	assert_int_equal(shard_layout(&f->layout, &shard, &local, NULL), TR_OK);
 	struct optim_arrays mine = { .params = noise(local.count, 7),

@@ -79,8 +79,9 @@ static void long_ones_tell(void **state)
 	size_t bytes = ((size_t)9 << 20) + 5;
 	uint8_t *data = made(bytes);
 	int told = 0;
-	assert_true(tr_digest_equal(tr_digest_told(data, bytes, &(struct progress){ count, &told }),
-	    tr_digest_of(data, bytes)));
+	assert_true(
+	    tr_digest_equal(tr_digest_told(data, bytes, &(struct progress){ count, &told, NULL }),
+	        tr_digest_of(data, bytes)));
 	assert_int_equal(told, 3);
 	assert_true(tr_digest_equal(tr_digest_told("", 0, NULL), tr_digest_of("", 0)));
 	free(data);

@@ -417,19 +417,23 @@ static void test_import_and_export(void **state)
 		    layout_numbers(&f->layout.tensors[t]) * sizeof(float));
 
 	(void)snprintf(out, sizeof(out), "%s/out", f->root);
-	if (hf_export(f->to, out, NULL, &result, &error) != TR_OK)
+	const atomic_bool cancelled = true;
+	size_t before = entries(f->root);
+	assert_int_equal(hf_export(f->to, out, NULL, &cancelled, &result, &error), TR_ECANCELLED);
+	assert_int_equal(entries(f->root), before);
+	if (hf_export(f->to, out, NULL, NULL, &result, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	assert_int_equal(entries(out), 6);
-	assert_int_equal(hf_export(f->to, out, NULL, &result, &error), TR_EINVAL);
+	assert_int_equal(hf_export(f->to, out, NULL, NULL, &result, &error), TR_EINVAL);
 	says(error.text, "it is there and not empty");
-	assert_int_equal(hf_export(f->folder, out, NULL, &result, &error), TR_ENOTFOUND);
+	assert_int_equal(hf_export(f->folder, out, NULL, NULL, &result, &error), TR_ENOTFOUND);
 	says(error.text, "found no manifest.json in it");
 	/* One bit of the weights. */
 	(void)snprintf(path, sizeof(path), "%s/model.safetensors", found);
 	int fd = open(path, O_RDWR);
 	assert_true(fd >= 0 && pwrite(fd, "x", 1, 3000) == 1 && close(fd) == 0);
 	(void)snprintf(out, sizeof(out), "%s/damaged", f->root);
-	assert_int_equal(hf_export(f->to, out, NULL, &result, &error), TR_EDIGEST);
+	assert_int_equal(hf_export(f->to, out, NULL, NULL, &result, &error), TR_EDIGEST);
 	says(error.text, "model.safetensors is damaged");
 	assert_int_equal(entries(f->root), 3);
 	free(arrays.params);

@@ -459,8 +459,8 @@ static void test_init_does_not_depend_on_the_layout(void **state)
 		assert_int_equal(shard_layout(&whole, &shard, &local, NULL), TR_OK);
 		double *mine = zeroed(local.count);
 		size_t words = 0;
-		model_init_shard(&whole, &local, &shard, 9, &(struct progress){ count, &words },
-		    mine);
+		model_init_shard(&whole, &local, &shard, 9,
+		    &(struct progress){ count, &words, NULL }, mine);
 		assert_true(words >= local.config.layers * local.config.width);
 		for (size_t t = 0; t < whole.tensor_count; t++) {
 			size_t count = shard_pieces(&whole, &local, &shard, t, pieces);

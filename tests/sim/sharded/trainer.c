@@ -410,7 +410,7 @@ static void gets_on(void *arg)
 
 struct progress trainer_progress(const struct trainer *t)
 {
-	return (struct progress){ gets_on, t->group->play };
+	return (struct progress){ gets_on, t->group->play, NULL };
 }
 
 double trainer_monotonic_s(void)
