@@ -240,7 +240,8 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 		break;
 	case SIM_STATE_ASK:
 		event.kind = GROUP_STATE_ASKED;
-		event.wish.digests_only = message->digests_only;
+		event.wish = message->wish;
+		pieces_asked(sim, to, message);
 		break;
 	}
 	return node_step(sim, to, &event);
@@ -480,6 +481,7 @@ void net_break(struct sim *sim, unsigned from, unsigned to)
 		return;
 	sim_trace(sim, "link n%u>n%u breaks", from, to);
 	net_clear(sim, from, to, false);
+	conn_break_way(sim, from, to);
 	link->dead = true;
 	link->hold_until_us = 0;
 	sim_at(sim, sim->now_us + sim_between(sim, 0, 50 * MS), SIM_LINK_SEEN, from, to, 0);
