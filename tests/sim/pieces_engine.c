@@ -113,6 +113,11 @@ void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
 	(void)late_ms;
 }
 
+void member_board_settle(struct member *member)
+{
+	(void)member;
+}
+
 /* ---- its links: the simulator's (net.c) ---- */
 
 static unsigned engine_way(const struct member *member, uint64_t peer, struct sim **sim,
@@ -166,8 +171,8 @@ void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__Pee
 		.view = request->view,
 		.first = request->first,
 		.end = request->end };
-	sim->way.taken_back += request->take_back;
-	sim->way.shared += request->pieces && !request->take_back;
+	sim->way.taken_back += request->take_back ? 1 : 0;
+	sim->way.shared += request->pieces && !request->take_back ? 1 : 0;
 	sim_trace(sim, "n%u %s n%u for %s%s%lu to %lu of the state after round %lu", node,
 	    request->take_back ? "no longer asks" : "asks", to,
 	    request->digests_only ? "digests, " : "", request->pieces ? "pieces " : "",
