@@ -146,7 +146,11 @@ static void conn_go_on(struct conn *conn)
 		conn->leaving = true;
 		pieces_at(conn->sim, sim_between(conn->sim, conn->pace_us / 2, conn->pace_us * 2),
 		    CONN_LEAVES, conn->from, conn->to, conn->serial);
-	} else if (!conn->unsent && conn->finishing) {
+	} else if (conn->unsent) { /* its kernel has no answer for what it sends */
+		conn->leaving = true;
+		pieces_at(conn->sim, sim_between(conn->sim, 1 * SECOND, 12 * SECOND), CONN_RESET,
+		    conn->from, conn->to, conn->serial);
+	} else if (conn->finishing) {
 		conn_shut(conn);
 	}
 }
@@ -284,10 +288,6 @@ static void conn_leaves(struct sim *sim, struct conn *conn)
 	if (released)
 		released(arg, true);
 	conn_go_on(conn);
-	/* Its kernel has no answer for what it sends. */
-	if (conn->moves == 0 && conn->unsent && !conn->closing)
-		pieces_at(sim, sim_between(sim, 1 * SECOND, 12 * SECOND), CONN_RESET, conn->from,
-		    conn->to, conn->serial);
 }
 
 static void conn_opens(struct sim *sim, struct conn *conn)
