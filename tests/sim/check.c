@@ -179,7 +179,7 @@ void check_members(struct sim *sim, const Traind__Peer__View *view)
 	struct sim_view *seen = &sim->seen[sim->seen_count++ % SIM_VIEWS_KEPT];
 	/* A fault takes a member out, and it comes back: two views. A member's start is one, and that all of its state is here, where that comes gradually, another. */
 	unsigned starts = sim->node_count + (unsigned)sim->way.ended + sim->recut +
-	             2 * (sim->faults_done + sim->aim_count),
+	    2 * (sim->faults_done + sim->aim_count),
 	         causes = sim->gradual ? 2 * starts : starts;
 	if (sim->seen_count > causes)
 		sim_violation(sim,

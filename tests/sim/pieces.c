@@ -189,11 +189,12 @@ void pieces_ask(struct sim *sim, unsigned number, const struct group_action *ask
 	state_receive_ask(pieces_member(sim, number), ask->to, ask->round);
 }
 
-void pieces_asked(struct sim *sim, unsigned number, const struct sim_message *message)
+struct group_wish pieces_asked(struct sim *sim, unsigned number, const struct sim_message *message)
 {
 	if (sim->nodes[number].pieces && message->wish.take_back)
-		state_send_take_back(pieces_member(sim, number),
-		    sim->nodes[message->from].peer, message->round, &message->wish);
+		state_send_take_back(pieces_member(sim, number), sim->nodes[message->from].peer,
+		    message->round, &message->wish);
+	return message->wish;
 }
 
 void pieces_send(struct sim *sim, unsigned number, const struct group_action *send)
@@ -219,8 +220,9 @@ void pieces_lay(struct sim *sim, unsigned number)
 	const struct sim_node *node = &sim->nodes[number];
 
 	for (unsigned i = 0; node->pieces && i < node->pieces->host.tensor_count; i++)
-		node->pieces->memory[i] = pieces_piece(
-		    node->worker.chain ^ (sim->plant == PLANT_LATE_STATE), i);
+		node->pieces->memory[i] = pieces_piece(node->worker.chain ^
+		        (sim->plant == PLANT_LATE_STATE),
+		    i);
 }
 
 /* The history that is in it. If not all pieces say the same, one that nobody else has. */
@@ -342,8 +344,7 @@ static void pieces_plant(const struct sim *sim, const struct sim_pieces *pieces,
 {
 	const struct state_receive *receive = pieces->member.state_receive;
 
-	for (unsigned i = 0;
-	     sim->plant == PLANT_SPOILT && receive && i < end->n_digest_low; i++) {
+	for (unsigned i = 0; sim->plant == PLANT_SPOILT && receive && i < end->n_digest_low; i++) {
 		if (!bits_get(receive->plan.have, i))
 			continue;
 		XXH128_hash_t hash = XXH3_128bits(&pieces->memory[i], sizeof(pieces->memory[i]));

@@ -23,6 +23,7 @@ struct sim;
 struct sim_pieces;
 struct sim_message;
 struct group_action;
+struct group_wish;
 struct conn;
 struct conn_frame;
 struct member;
@@ -35,7 +36,8 @@ struct sim_way {
 	uint64_t serial;
 	unsigned damage; /* of so many pieces one is damaged on its way; 0: none */
 	int damager;     /* the first piece of each transfer of this node is; -1: nobody's */
-	uint64_t shared, taken_back, spoilt, ended; /* counted: transfers of pieces, orders to send less, states that differed, joiners that gave up */
+	uint64_t shared, taken_back, spoilt,
+	    ended; /* counted: transfers of pieces, orders to send less, states that differed, joiners that gave up */
 };
 
 void pieces_prepare(struct sim *sim);
@@ -47,11 +49,13 @@ void pieces_event(struct sim *sim, unsigned a, unsigned b, uint64_t stamp); /* S
 /* Around a step of its core: what is posted meanwhile follows it. */
 bool pieces_hold(struct sim *sim, unsigned node);
 void pieces_let(struct sim *sim, unsigned node, bool held);
-void pieces_view(struct sim *sim, unsigned node, const Traind__Peer__View *view); /* before the core has it */
-void pieces_installed(struct sim *sim, unsigned node);                            /* after */
+void pieces_view(struct sim *sim, unsigned node,
+    const Traind__Peer__View *view);                   /* before the core has it */
+void pieces_installed(struct sim *sim, unsigned node); /* after */
 void pieces_link_up(struct sim *sim, unsigned node);
 void pieces_ask(struct sim *sim, unsigned node, const struct group_action *ask);
-void pieces_asked(struct sim *sim, unsigned node, const struct sim_message *message);
+/* Takes back what it says so of; what it wishes. */
+struct group_wish pieces_asked(struct sim *sim, unsigned node, const struct sim_message *message);
 void pieces_send(struct sim *sim, unsigned node, const struct group_action *send);
 
 bool pieces_defer(struct sim *sim, unsigned node); /* false: it may not */

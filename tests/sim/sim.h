@@ -566,7 +566,8 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 #define SIM_STALLS_FROM UINT64_C(10000001)
 #define SIM_BOARDS_FROM UINT64_C(20000001) /* odd ones stall too */
 #define SIM_SELDOM_FROM UINT64_C(30000001) /* aimed at what those hardly meet */
-#define SIM_PIECES_FROM UINT64_C(40000001) /* joiners' states come from several, damaged now and then */
+#define SIM_PIECES_FROM \
+	UINT64_C(40000001) /* joiners' states come from several, damaged now and then */
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for

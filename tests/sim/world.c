@@ -187,8 +187,7 @@ static bool sim_is_nodes(enum sim_event_kind kind)
 	return kind == SIM_LINK_SEEN || kind == SIM_TO_NODE || kind == SIM_CONN_LOST ||
 	    kind == SIM_CONNECT || kind == SIM_HEARTBEAT || kind == SIM_CORE_TICK ||
 	    kind == SIM_WORKER || kind == SIM_HELD || kind == SIM_BOARD || kind == SIM_TRANSFER ||
-	    kind == SIM_TRANSFER_TOLD || kind == SIM_STATE_IN ||
-	    kind == SIM_PIECES;
+	    kind == SIM_TRANSFER_TOLD || kind == SIM_STATE_IN || kind == SIM_PIECES;
 }
 
 static bool sim_is_memberds(enum sim_event_kind kind)

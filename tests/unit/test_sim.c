@@ -45,7 +45,8 @@ static void planted_bugs_are_caught(void **state)
 		[PLANT_SPOILT] = "I7",
 	};
 	for (unsigned plant = PLANT_NONE + 1; plant < PLANT_COUNT; plant++) {
-		uint64_t seed = plant == PLANT_SPOILT ? SIM_PIECES_FROM : 1, end = seed + PLANT_SEEDS;
+		uint64_t seed = plant == PLANT_SPOILT ? SIM_PIECES_FROM : 1,
+		         end = seed + PLANT_SEEDS;
 		bool caught = false;
 		while (!caught && seed < end)
 			caught = sim_run(&sim, seed++, false, (enum sim_plant)plant) > 0 &&
