@@ -296,6 +296,11 @@ static void pieces_differ(struct sim *sim, unsigned number, uint64_t round)
 	if (pieces_chain(pieces) == sim->truth[round].chain)
 		sim_violation(sim, "I7: n%u refuses the state after round %lu, which is whole",
 		    number, (unsigned long)round);
+	else if (pieces->spoilt > sim->way.damaged[number])
+		sim_violation(sim,
+		    "I7: n%u has come to a state after round %lu that is nobody's, and nothing was "
+		    "damaged",
+		    number, (unsigned long)round);
 }
 
 void pieces_posted(struct sim *sim, unsigned number, const struct posted_event *posted)

@@ -17,6 +17,7 @@
 #include "common/digest.h"
 #include "common/error.h"
 
+#define SIM_NODES_MAX  12 /* processes ever started in one run: 5 bits each in a 64-bit payload */
 #define SIM_PIECES_MAX 64 /* of a state */
 
 struct sim;
@@ -36,6 +37,7 @@ struct sim_way {
 	uint64_t serial;
 	unsigned damage; /* of so many pieces one is damaged on its way; 0: none */
 	int damager;     /* the first piece of each transfer of this node is; -1: nobody's */
+	unsigned damaged[SIM_NODES_MAX]; /* pieces, of whom they were for */
 	uint64_t shared, taken_back, spoilt,
 	    ended; /* counted: transfers of pieces, orders to send less, states that differed, joiners that gave up */
 };

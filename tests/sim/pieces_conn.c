@@ -274,6 +274,7 @@ static void conn_leaves(struct sim *sim, struct conn *conn)
 		memcpy(frame->data + frame->head_bytes, frame->body, frame->body_bytes);
 		if (conn_damages(sim, conn)) {
 			conn->damaged = true;
+			sim->way.damaged[conn->to]++;
 			frame->data[frame->head_bytes] ^= 64;
 			sim_trace(sim, "a piece of n%u's state is damaged on its way to n%u",
 			    conn->from, conn->to);

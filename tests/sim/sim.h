@@ -31,7 +31,6 @@
 #include "tests/sim/pieces.h"
 #include "tests/sim/plant.h"
 
-#define SIM_NODES_MAX   12 /* processes ever started in one run: 5 bits each in a 64-bit payload */
 #define SIM_ROUNDS_MAX  4096
 #define SIM_OPS_MAX     5
 #define SIM_CROWD_MAX   240 /* ops of a round, where rounds of many come */
