@@ -25,7 +25,9 @@ struct sim_pieces {
 	uint64_t memory[SIM_PIECES_MAX];
 	XXH128_hash_t left[SIM_PIECES_MAX]; /* of what a worker left here */
 	unsigned spoilt;                    /* transfers that differed */
-	bool turns, looks;                  /* events are on their way */
+	uint64_t spoiler, spoilt_round;     /* the last ones: whose, of which round, how many */
+	unsigned spoilt_row;
+	bool turns, looks; /* events are on their way */
 };
 
 uint64_t pieces_piece(uint64_t chain, unsigned tensor)
@@ -37,7 +39,8 @@ void pieces_prepare(struct sim *sim)
 {
 	uint64_t draw = rng_below(sim->key, STREAM_PIECES, 0, 8);
 
-	sim->way.damager = draw == 6 ? (int)rng_below(sim->key, STREAM_PIECES, 1, 4) : -1;
+	sim->way.damager = draw == 6 || draw == 3 ? (int)rng_below(sim->key, STREAM_PIECES, 1, 4)
+	                                          : -1;
 	sim->way.damage = draw == 4 || draw == 5 ? 60 : draw == 7 ? 400 : 0;
 	if (sim->plant == PLANT_SPOILT)
 		sim->way.damage = 60;
@@ -238,6 +241,17 @@ static uint64_t pieces_chain(const struct sim_pieces *pieces)
 	return chain;
 }
 
+/* All of its unit is here: only then does the caller know how to change it. */
+static bool pieces_may_change(const struct sim_pieces *pieces, const uint8_t *have, unsigned i)
+{
+	bool whole = pieces->tensors[i].gradual != 0;
+
+	for (unsigned k = 0; k < pieces->host.tensor_count; k++)
+		whole = whole &&
+		    (pieces->tensors[k].gradual != pieces->tensors[i].gradual || bits_get(have, k));
+	return whole;
+}
+
 void pieces_apply(struct sim *sim, unsigned number, struct tr_digest result)
 {
 	struct sim_pieces *pieces = sim->nodes[number].pieces;
@@ -247,7 +261,8 @@ void pieces_apply(struct sim *sim, unsigned number, struct tr_digest result)
 		if (!bits_get(receive->plan.have, i))
 			continue;
 		const struct tr_digest before = { pieces_piece(pieces->memory[i], i), 0 };
-		pieces->memory[i] = pieces_piece(tr_digest_fold(before, result).low, i);
+		pieces->memory[i] = pieces_piece(tr_digest_fold(before, result).low, i) ^
+		    !pieces_may_change(pieces, receive->plan.have, i);
 	}
 }
 
@@ -285,10 +300,15 @@ bool pieces_gave_up(const struct sim *sim, unsigned number)
 }
 
 /* Damage is found where there is some. */
-static void pieces_differ(struct sim *sim, unsigned number, uint64_t round)
+static void pieces_differ(struct sim *sim, unsigned number, uint64_t from, uint64_t round)
 {
 	struct sim_pieces *pieces = sim->nodes[number].pieces;
 
+	if (pieces->spoiler != from || pieces->spoilt_round != round)
+		pieces->spoilt_row = 0;
+	pieces->spoilt_row++;
+	pieces->spoiler = from;
+	pieces->spoilt_round = round;
 	pieces->spoilt++;
 	sim->way.spoilt++;
 	sim_trace(sim, "n%u: the state after round %lu differs from its digests", number,
@@ -315,11 +335,13 @@ void pieces_posted(struct sim *sim, unsigned number, const struct posted_event *
 	bool whole = posted->kind == GROUP_STATE_GOT && posted->status == TR_OK;
 
 	if (posted->kind == GROUP_STATE_GOT && posted->status == TR_EDIGEST)
-		pieces_differ(sim, number, posted->round);
+		pieces_differ(sim, number, posted->from, posted->round);
 	/* It is in the worker's memory before anybody says so, also if the process dies of saying it. */
 	if (whole)
 		worker_takes_state(sim, number, posted->round, pieces_chain(node->pieces));
 	tr_status st = node_step(sim, number, &event);
+	if (node->pieces->spoilt_row >= MEMBER_DAMAGED_MAX && node->alive && !node->failed)
+		sim_violation(sim, "I7: n%u goes on with a donor of damaged states", number);
 	if (whole && st == TR_OK) {
 		worker_state_got(sim, number);
 	} else if (whole && node->alive) {
