@@ -21,7 +21,7 @@ def counts(build, folder, names):
     data = sorted((build / "obj" / folder).glob(f"{names}.gcda"))
     if not data:
         sys.exit(f"sim_coverage: no counts below {build}/obj/{folder}")
-    data += sorted((build / "obj" / "tests" / "sim").glob("*.gcda"))  # tests/sim/fold.c is a core's file too
+    data += sorted((build / "obj" / "tests" / "sim").glob("*.gcda"))  # tests/sim/fold.c and path.c are the core's files too
     out = subprocess.run(["gcov", "--json-format", "--stdout", *map(str, data)], check=True, capture_output=True, text=True)
     for text in out.stdout.splitlines():
         for file in json.loads(text)["files"] if text.strip() else ():
