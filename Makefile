@@ -145,7 +145,7 @@ unit-tests: $(UNIT_TESTS)
 # A sanitizer's run leaves out the corpora (they have their own) and PyTorch.
 comma := ,
 SUITES ?= $(if $(SAN),unit$(comma)sim$(comma)python,unit$(comma)fuzz$(comma)sim$(comma)python)
-SEEDS_IN_TEST ?= $(if $(SAN),1..100$(comma)10000001..10000040$(comma)20000001..20000040,1..1000$(comma)10000001..10000400$(comma)20000001..20000800)
+SEEDS_IN_TEST ?= $(if $(SAN),1..100$(comma)10000001..10000040$(comma)20000001..20000040$(comma)40000001..40000030,1..1000$(comma)10000001..10000400$(comma)20000001..20000800$(comma)40000001..40000300)
 ONLY ?=
 has_suite = $(findstring $(1),$(SUITES))
 .PHONY: test test-programs test-environment

@@ -37,9 +37,9 @@ def parse_arguments():
     parser.add_argument("--build", default="build", help="folder of programs and tests")
     parser.add_argument("--suites", default="unit,fuzz,sim,python", help="comma-separated")
     parser.add_argument("--only", default="", help="regular expression on the names of programs and tests")
-    parser.add_argument("--seeds", default="1..1000,10000001..10000400,20000001..20000800",
+    parser.add_argument("--seeds", default="1..1000,10000001..10000400,20000001..20000800,40000001..40000300",
                         help="of the simulator, with commas; from 10000001 on members stand still until they are given up, "
-                             "from 20000001 on they show small ops on boards")
+                             "from 20000001 on they show small ops on boards, from 40000001 on states come in pieces")
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="programs at once")
     parser.add_argument("--python-jobs", type=int, default=0, help=f"Python tests at once (default: {min(2 * cpus, 16)}; {min(cpus, 16)} with a sanitizer)")

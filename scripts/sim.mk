@@ -1,4 +1,4 @@
-# The simulator: the real cores of memberd and of the collectives in virtual time. `make sim SEEDS=1..1000`; from 10000001 on members stand still in the middle of ops until the others have given them up; from 20000001 on all share a host and show small ops on boards (odd seeds stand still too); from 30000001 on faults are aimed at pairs of state and fault that the others hardly meet.
+# The simulator: the real cores of memberd and of the collectives in virtual time. `make sim SEEDS=1..1000`; from 10000001 on members stand still in the middle of ops until the others have given them up; from 20000001 on all share a host and show small ops on boards (odd seeds stand still too); from 30000001 on faults are aimed at pairs of state and fault that the others hardly meet; from 40000001 on joiners get their states in pieces from several members, some of them damaged, and one of four has rounds of two hundred ops.
 SEEDS ?= 1..1000
 SIM_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/sim/*.c))
 SIM_LIBS := $(addprefix $(BUILD)/lib/,libmembership.a libplan.a libtraincoll.a)

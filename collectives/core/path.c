@@ -11,7 +11,9 @@
 #include "collectives/kernels/reduce.h"
 
 /* A vector that is larger than this does not stay in the caches anyway. */
+#ifndef PAST_CACHE_BYTES_MIN
 #define PAST_CACHE_BYTES_MIN (4u << 20)
+#endif
 
 unsigned path_participant(const struct roster *roster, uint32_t contributor)
 {

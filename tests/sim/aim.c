@@ -56,7 +56,7 @@ static void aim_prepare(struct sim *sim, const struct sim_aim *aim)
 
 void aim_plan(struct sim *sim)
 {
-	bool seldom = sim->seed >= SIM_SELDOM_FROM;
+	bool seldom = sim->seed >= SIM_SELDOM_FROM && sim->seed < SIM_PIECES_FROM;
 
 	if ((sim->seed % 8 != 5 && !seldom) || sim->plant != PLANT_NONE ||
 	    (!seldom && is_named(sim->seed)))

@@ -21,10 +21,10 @@ static enum sim_fault_kind draw_kind(struct sim *sim)
 		{ FAULT_CUT_OFF, 8 },
 		{ FAULT_CUT_WAY, 8 },
 		{ FAULT_MEMBERD_STALL, 5 },
-		{ FAULT_JOIN, 20 },
+		{ FAULT_JOIN, sim->pieces ? 60 : 20 },
 		{ FAULT_MEMBERD_RESTART, 10 },
-		{ FAULT_LEAVE, 3 },
-		{ FAULT_MISMATCH, 1 },
+		{ FAULT_LEAVE, sim->pieces ? 8 : 3 },
+		{ FAULT_MISMATCH, sim->recuts ? 40 : 1 },
 		{ FAULT_SALT, 1 },
 	};
 	unsigned total = 0;
@@ -51,6 +51,7 @@ static void fault_force(struct sim *sim)
 		{ PLANT_APPLY, FAULT_CRASH_AT_ACTION },
 		{ PLANT_STALE_VIEW, FAULT_JOIN },
 		{ PLANT_LATE_STATE, FAULT_JOIN },
+		{ PLANT_SPOILT, FAULT_JOIN },
 	};
 	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++)
 		if (sim->plant == needs[i].plant)

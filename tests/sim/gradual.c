@@ -42,7 +42,11 @@ bool gradual_defers(struct sim *sim, unsigned number)
 		worker_wake(sim, number, LOOKS_MS * MS);
 		return false;
 	}
-	if (draw > 0 && gradual_sends(sim, number)) {
+	if (sim->pieces && !pieces_defer(sim, number)) {
+		worker_wake(sim, number, LOOKS_MS * MS);
+		return false;
+	}
+	if (!sim->pieces && draw > 0 && gradual_sends(sim, number)) {
 		unsigned part = gradual->deferred % SIM_GRADUAL_PARTS;
 		if (!gradual->here[part])
 			gradual->chain[part] = sim->nodes[node->asked_donor].transfer_chain[number];
@@ -62,6 +66,8 @@ void gradual_committed(struct sim *sim, unsigned number, uint64_t round, struct 
 	const struct sim_truth *truth = &sim->truth[round];
 
 	gradual->round = round;
+	if (sim->pieces)
+		pieces_apply(sim, number, digest);
 	for (unsigned i = 0; i < SIM_GRADUAL_PARTS; i++) {
 		if (!gradual->here[i])
 			continue;

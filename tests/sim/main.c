@@ -16,7 +16,7 @@ struct options {
 
 struct totals {
 	uint64_t seeds, violations, rounds, views, restarts, joins, lefts, deferrals, released,
-	    shown, gathered, events;
+	    shown, gathered, events, shared, taken_back, spoilt, ended;
 };
 
 static int usage(const char *program)
@@ -84,6 +84,10 @@ static void run(uint64_t seed, const struct options *options, struct totals *tot
 	totals->shown += sim.shown;
 	totals->gathered += sim.gathered;
 	totals->events += sim.events;
+	totals->shared += sim.way.shared;
+	totals->taken_back += sim.way.taken_back;
+	totals->spoilt += sim.way.spoilt;
+	totals->ended += sim.way.ended;
 }
 
 int main(int count, char **words)
@@ -108,6 +112,10 @@ int main(int count, char **words)
 	    (unsigned long)totals.lefts, (unsigned long)totals.deferrals,
 	    (unsigned long)totals.released, (unsigned long)totals.shown,
 	    (unsigned long)totals.gathered);
+	if (totals.shared > 0)
+		printf("states in pieces: shared=%lu taken-back=%lu spoilt=%lu given-up=%lu\n",
+		    (unsigned long)totals.shared, (unsigned long)totals.taken_back,
+		    (unsigned long)totals.spoilt, (unsigned long)totals.ended);
 	printf("seeds=%lu violations=%lu\n", (unsigned long)totals.seeds,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

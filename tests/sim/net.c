@@ -224,7 +224,6 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 			gather_came(&sim->nodes[to].gather, &message->header);
 		return net_deliver_segment(sim, to, message, &event);
 	case SIM_VOTE:
-		plant_message(sim, to, message);
 		event.kind = GROUP_VOTE;
 		event.vote = &message->vote;
 		break;
@@ -240,7 +239,7 @@ static tr_status net_deliver(struct sim *sim, unsigned from, unsigned to,
 		break;
 	case SIM_STATE_ASK:
 		event.kind = GROUP_STATE_ASKED;
-		event.wish.digests_only = message->digests_only;
+		event.wish = pieces_asked(sim, to, message);
 		break;
 	}
 	return node_step(sim, to, &event);
@@ -266,7 +265,6 @@ static void net_trace(struct sim *sim, unsigned from, unsigned to, const struct 
 		    (unsigned long)m->round, st == TR_OK ? "" : tr_status_name(st));
 }
 
-/* Delivers what is due. */
 /* The head of this frame and half of its body are here. What is wrong with the head is found when it is whole. */
 static bool net_half(struct sim *sim, unsigned from, unsigned to, struct sim_message *message)
 {
@@ -289,6 +287,7 @@ static bool net_half(struct sim *sim, unsigned from, unsigned to, struct sim_mes
 	return true;
 }
 
+/* Delivers what is due. */
 void net_pump(struct sim *sim, unsigned from, unsigned to, uint64_t stamp)
 {
 	struct sim_link *link = &sim->links[from][to];
@@ -480,6 +479,7 @@ void net_break(struct sim *sim, unsigned from, unsigned to)
 		return;
 	sim_trace(sim, "link n%u>n%u breaks", from, to);
 	net_clear(sim, from, to, false);
+	conn_break_way(sim, from, to);
 	link->dead = true;
 	link->hold_until_us = 0;
 	sim_at(sim, sim->now_us + sim_between(sim, 0, 50 * MS), SIM_LINK_SEEN, from, to, 0);

@@ -53,7 +53,7 @@ static void node_leave_state(struct sim *sim, unsigned number)
 
 void node_follow(struct sim *sim)
 {
-	if ((!sim->left.there && !sim->callers) || sim->node_count == SIM_NODES_MAX)
+	if ((!sim->left.there && !sim->callers && !sim->pieces) || sim->node_count == SIM_NODES_MAX)
 		return;
 	node_start(sim, sim->node_count);
 	sim->joins++;
@@ -70,6 +70,7 @@ void node_crash(struct sim *sim, unsigned number, bool silently, const char *why
 	node->alive = false;
 	node->crash_after = 0;
 	net_node_died(sim, number, silently);
+	pieces_died(sim, number, silently);
 	worker_end(sim, number);
 	if (node->conn != 0 && !silently)
 		sim_at(sim, sim->now_us + sim_between(sim, 0, 100 * MS), SIM_CONN_CLOSED, number, 0,
@@ -79,6 +80,7 @@ void node_crash(struct sim *sim, unsigned number, bool silently, const char *why
 
 void node_finish(struct sim *sim, unsigned number)
 {
+	pieces_finish(sim, number);
 	uplink_forget_records(sim, number, UINT64_MAX);
 	for (unsigned to = 0; to < SIM_NODES_MAX; to++)
 		free(sim->nodes[number].transfer_records[to].data);
@@ -98,7 +100,7 @@ static void node_ask_state(struct sim *sim, unsigned number, unsigned donor, uin
 	node->left.there = node->left.there && node->left.round == round;
 	message->kind = SIM_STATE_ASK;
 	message->round = round;
-	message->digests_only = node->left.there;
+	message->wish.digests_only = node->left.there;
 	sim_trace(sim, "n%u asks n%u for %s the state after round %lu", number, donor,
 	    node->left.there ? "the digests of" : "", (unsigned long)round);
 	net_send_plain(sim, number, donor, message);
@@ -206,16 +208,23 @@ static void node_act(struct sim *sim, unsigned number, struct group_action *acti
 			    sizeof(sim->nodes[number].transferring));
 		if (sim->plant == PLANT_HIDE && action->status == TR_EMISMATCH)
 			break;
+		pieces_decided(sim, number, action->status, action->round);
 		worker_decided(sim, number, action->status, &action->round_info, action->text);
 		break;
 	case GROUP_DO_RECORD:
 		uplink_record(sim, number, action);
 		break;
 	case GROUP_DO_STATE_SEND:
-		node_act_state_send(sim, number, action);
+		if (sim->pieces)
+			pieces_send(sim, number, action);
+		else
+			node_act_state_send(sim, number, action);
 		break;
 	case GROUP_DO_STATE_ASK:
-		node_act_state_ask(sim, number, action);
+		if (sim->pieces)
+			pieces_ask(sim, number, action);
+		else
+			node_act_state_ask(sim, number, action);
 		break;
 	case GROUP_DO_FAIL:
 		if (sim->plant != PLANT_HIDE)
@@ -306,6 +315,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 	if (!node->core || !node->alive)
 		return TR_ESTALE;
 	event->now_us = sim->now_us;
+	bool held = pieces_hold(sim, number);
 	tr_status st = group_core_step(node->core, event, &actions, &error);
 	plant_step(sim, number, event);
 	if (st == TR_EPROTO || st == TR_EINVAL)
@@ -331,6 +341,7 @@ tr_status node_step(struct sim *sim, unsigned number, struct group_event *event)
 			node_drop_action(sim, number, &actions.items[i]);
 	}
 	group_actions_finish(&actions);
+	pieces_let(sim, number, held);
 	if (!node->alive)
 		return TR_ESTALE;
 	aim_at_member(sim, number);
@@ -390,6 +401,8 @@ void node_link_seen(struct sim *sim, unsigned number, unsigned other)
 	node->arriving[other] = false;
 	if (peer->peer == 0)
 		return;
+	if (peer->alive)
+		pieces_link_up(sim, number);
 	struct group_event event = { .kind = GROUP_LINK_LOST,
 		.from = peer->peer,
 		.reason = "reset" };

@@ -22,6 +22,7 @@ static const char *const plant_names[PLANT_COUNT] = {
 	[PLANT_RUSH] = "rush",
 	[PLANT_UNCOUNTED] = "uncounted",
 	[PLANT_REUSED] = "reused",
+	[PLANT_SPOILT] = "spoilt",
 };
 
 enum sim_plant plant_parse(const char *name)

@@ -99,12 +99,25 @@ static void shape_widen(struct sim_op *op, uint64_t x)
 	op->root = index == to ? op->source : to;
 }
 
+/* So many that what is taken back of them fills tables that hold few at first (tag_set.c). */
+#define CROWD_LEAST 170
+#define CROWD_TAGS  1000
+
+static bool shape_crowd(const struct sim *sim, uint64_t h)
+{
+	return sim->crowds && mix(h + 7) % 12 == 0;
+}
+
 unsigned shape_ops(const struct sim *sim, uint64_t round, unsigned index, unsigned contributors,
-    struct sim_op ops[SIM_OPS_MAX])
+    struct sim_op ops[SIM_CROWD_MAX])
 {
 	static const uint64_t counts[] = { 0, 1, 2, 7, 8, 9, 16, 17, 33, 64, 100, 110 };
 	uint64_t h = mix(sim->seed * 0x9e3779b97f4a7c15u + round);
 	unsigned wanted = (unsigned)(h % (SIM_OPS_MAX + 1)), count = 0;
+	bool crowd = shape_crowd(sim, h);
+
+	if (crowd)
+		wanted = CROWD_LEAST + (unsigned)(mix(h + 8) % (SIM_CROWD_MAX - CROWD_LEAST + 1));
 
 	for (unsigned i = 0; i < wanted; i++) {
 		uint64_t x = mix(h + i + 1);
@@ -113,10 +126,12 @@ unsigned shape_ops(const struct sim *sim, uint64_t round, unsigned index, unsign
 		/* Half are the sums whose digits say whose data is in. */
 		op->dtype = x & 256 ? TR_I64 : (enum tr_dtype)(1 + (x >> 9) % 4);
 		op->reduce = x & 256 ? TR_SUM : (enum tr_reduce)(1 + (x >> 12) % 5);
-		op->count = counts[(x >> 16) % (sizeof(counts) / sizeof(counts[0]))];
+		op->count = counts[(x >> 16) % (crowd ? 6 : sizeof(counts) / sizeof(counts[0]))];
+		op->tag += crowd ? CROWD_TAGS : 0;
 		op->index = index;
 		op->contributors = contributors;
-		if (sim->scopes && mix(x + 2) % 2 == 0 && contributors > 0)
+		if (sim->scopes && mix(x + 2) % (crowd ? 16 : 2) < (crowd ? 15 : 1) &&
+		    contributors > 0)
 			op->absent = !shape_scope(op, mix(x + 3));
 		if (sim->all_ops && !op->absent)
 			shape_widen(op, mix(x + 1));

@@ -11,6 +11,7 @@
  *	memberd.c  the membership core and its log
  *	fault.c    what goes wrong, when   plant.c   bugs planted on purpose
  *	aim.c      faults aimed at rare states
+ *	pieces.c   a joiner's state in pieces, from several members, through the engine's own files
  *	cover.c    in which states it went wrong
  *	sharded/   workers of sharded jobs, whose code is the trainer's own
  */
@@ -27,10 +28,12 @@
 #include "common/rng.h"
 #include "daemon/membership/core/membership.h"
 #include "tests/sim/gradual.h"
+#include "tests/sim/pieces.h"
+#include "tests/sim/plant.h"
 
-#define SIM_NODES_MAX   12 /* processes ever started in one run: 5 bits each in a 64-bit payload */
 #define SIM_ROUNDS_MAX  4096
 #define SIM_OPS_MAX     5
+#define SIM_CROWD_MAX   240 /* ops of a round, where rounds of many come */
 #define SIM_ELEMENTS    112
 #define SIM_FAULTS_MAX  16
 #define SIM_AIMS_MAX    3
@@ -66,6 +69,7 @@ enum sim_event_kind {
 	SIM_MEMBER_START,
 	SIM_FAULT, /* number a */
 	SIM_AIM,   /* number a, at b */
+	SIM_PIECES,
 };
 
 struct sim_event {
@@ -110,7 +114,7 @@ struct sim_message {
 	Traind__Peer__Submitted *submitted;
 	char reason[256];
 	uint64_t round;
-	bool digests_only;
+	struct group_wish wish;
 };
 
 /* A payload that a core was promised until its round is decided or its view freezes: memory of a peer that it maps. */
@@ -197,7 +201,7 @@ enum sim_worker_state {
 struct sim_worker {
 	enum sim_worker_state state;
 	struct tr_round round;
-	struct sim_op ops[SIM_OPS_MAX + 1];
+	struct sim_op ops[SIM_CROWD_MAX + 1];
 	unsigned op_count, submitted;
 	bool receives, received; /* joiner: its state */
 	bool abandoned;          /* told TR_ERESTART, has not noticed */
@@ -237,7 +241,7 @@ unsigned worker_key(const struct sim *sim, unsigned node, unsigned index);
 
 /* ---- shape.c: ops, what goes into them and what comes out ---- */
 unsigned shape_ops(const struct sim *sim, uint64_t round, unsigned index, unsigned contributors,
-    struct sim_op ops[SIM_OPS_MAX]);
+    struct sim_op ops[SIM_CROWD_MAX]);
 void shape_give(const struct sim *sim, unsigned key, uint64_t round, struct sim_op *op);
 void shape_free(struct sim_op *op);
 size_t shape_bytes(const struct sim_op *op); /* of `data`, of `input` */
@@ -287,6 +291,7 @@ struct sim_node {
 	uint64_t tick_us;
 	struct sim_stable *stable;
 	struct board *board;
+	struct sim_pieces *pieces;
 	struct gather gather;
 	struct sim_message *held; /* what its core could not take yet */
 	bool retry_all;           /* of it */
@@ -474,35 +479,6 @@ void check_failed(struct sim *sim, unsigned node);
 void check_record(struct sim *sim, const Traind__Peer__RoundCommit *record);
 bool check_finished(struct sim *sim); /* faults are over and everybody alive got further */
 
-/* ---- plant.c ---- */
-enum sim_plant {
-	PLANT_NONE,
-	PLANT_CORRUPT,    /* a result is changed after the vote: I1 */
-	PLANT_TWICE,      /* a sum counts a contributor twice: I2 */
-	PLANT_FORGET,     /* a segment is lost without a word: I3 */
-	PLANT_HIDE,       /* a mismatch is noticed and nobody is told: I4 */
-	PLANT_ARRIVAL,    /* deterministic: members add in another order: I5 */
-	PLANT_APPLY,      /* a worker applies a round that was abandoned: I6 */
-	PLANT_STALE_VIEW, /* an engine takes an older view: I6 */
-	PLANT_LATE_STATE, /* a donor serves the state after the wrong round: I7 */
-	PLANT_LANDING, /* the rest of a frame goes where its first half went, whoever has that memory now: I2 */
-	PLANT_FLAP, /* a member says with every heartbeat that its links are lost, and they are not: I8 */
-	PLANT_UNREAD,    /* reports do not say that a result was read: I9 */
-	PLANT_DEAF,      /* nobody hears what others have submitted: I3 */
-	PLANT_UNCOUNTED, /* a member's vote leaves out what its caller took back: it fails */
-	PLANT_REUSED,    /* a member forgets with each view which tags were taken back: it fails */
-	PLANT_RUSH, /* a member sends more of an op than its receiver keeps before it has submitted it: I10 */
-	PLANT_COUNT
-};
-
-enum sim_plant plant_parse(const char *name); /* PLANT_COUNT: no such */
-const char *plant_name(enum sim_plant plant);
-void plant_message(struct sim *sim, unsigned to, struct sim_message *message);
-void plant_heartbeat(struct sim *sim, unsigned node);
-size_t plant_ahead(const struct sim *sim, unsigned node); /* group_core_options */
-void plant_step(struct sim *sim, unsigned node, const struct group_event *event);
-bool plant_forgets(struct sim *sim, const struct sim_message *message);
-
 struct sim {
 	uint64_t seed, draws, now_us, next_sequence;
 	struct rng_key key;
@@ -520,6 +496,11 @@ struct sim {
 	unsigned board_entries;
 	uint64_t shown, gathered, board_looks, awaits, deferrals;
 	bool stalls; /* seeds from SIM_STALLS_FROM on: members stand still until the others have given them up, in the middle of ops */
+	bool pieces; /* seeds from SIM_PIECES_FROM on: joiners' states come in pieces (pieces.h) */
+	bool crowds; /* some of them: some rounds have a hundred ops and more */
+	unsigned recut; /* links that broke for that */
+	bool recuts; /* others: who submits other ops than the others has them cut otherwise, and a view changes then */
+	struct sim_way way;
 	bool halves; /* some frames come in halves, the first into the memory that their receiver has for them */
 	bool fulls; /* memberd's disk is full now and then, until the faults are over */
 	bool gradual; /* joiners' states come gradually, over rounds to which they do not contribute */
@@ -584,11 +565,13 @@ unsigned sim_run(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 #define SIM_STALLS_FROM UINT64_C(10000001)
 #define SIM_BOARDS_FROM UINT64_C(20000001) /* odd ones stall too */
 #define SIM_SELDOM_FROM UINT64_C(30000001) /* aimed at what those hardly meet */
+#define SIM_PIECES_FROM \
+	UINT64_C(40000001) /* joiners' states come from several, damaged now and then */
 struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
 	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors; 6: and workers took memory
-	 * back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared states of their own; 9: that came gradually; 10: and what sources staged had a window. */
+	 * back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared states of their own; 9: that came gradually; 10: and what sources staged had a window; 11: all that there is. */
 	unsigned had;
 	const char *name, *what;
 };

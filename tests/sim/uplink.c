@@ -134,6 +134,10 @@ void uplink_fail(struct sim *sim, unsigned number, const struct group_action *ac
 		sim->story_told = true;
 	sim_trace(sim, "n%u fails: %s", number, action->text);
 	check_failed(sim, number);
+	if (pieces_gave_up(sim, number)) { /* it comes again, as another one */
+		sim->way.ended++;
+		sim_at(sim, sim->now_us + sim_between(sim, 1 * MS, 300 * MS), SIM_FOLLOW, 0, 0, 0);
+	}
 	uplink_say_failed(sim, number);
 }
 
@@ -273,6 +277,8 @@ static void uplink_joined(struct sim *sim, unsigned number, const Traind__Peer__
 		if (group_core_create(&options, &node->core) != TR_OK)
 			abort();
 		board_start(sim, number);
+		if (sim->pieces)
+			pieces_start(sim, number);
 		worker_start(sim, number);
 	}
 	ready.group = node->group;
@@ -345,6 +351,7 @@ static void uplink_installed(struct sim *sim, unsigned number,
 	uplink_founds(sim, number, copy.view);
 	if (hosted.view.number > node->gather.view)
 		board_enter(sim, number, &hosted.view);
+	pieces_view(sim, number, copy.view);
 	tr_status st = node_step(sim, number,
 	    &(struct group_event){ .kind = GROUP_INSTALL, .install = &copy });
 	sim_trace(sim, "n%u gets view %lu of %zu peers, round %lu %s: %s", number,
@@ -354,6 +361,7 @@ static void uplink_installed(struct sim *sim, unsigned number,
 	if (st != TR_OK)
 		return;
 	node_view_changed(sim, number, copy.view);
+	pieces_installed(sim, number);
 	installed.group = node->group;
 	installed.peer = node->peer;
 	installed.view = node->view;

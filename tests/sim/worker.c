@@ -115,6 +115,27 @@ static bool worker_alter_way(struct sim_op *op)
 	return true;
 }
 
+/* As many elements more or less as make it other segments; then a view changes, in whose plan the op is of who has submitted it before. */
+#define RECUT_ELEMENTS 40
+
+static bool worker_recut(struct sim *sim, unsigned number, struct sim_op *op)
+{
+	if (!sim->recuts || sim_chance(sim, 30))
+		return false;
+	if (op->count + RECUT_ELEMENTS < SIM_ELEMENTS)
+		op->count += RECUT_ELEMENTS;
+	else
+		op->count -= RECUT_ELEMENTS;
+	for (unsigned other = 0; other < sim->node_count; other++)
+		if (sim->links[number][other].used && sim->nodes[other].alive &&
+		    !sim->links[number][other].dead && sim_chance(sim, 50)) {
+			sim->recut++;
+			net_break(sim, number, other);
+			break;
+		}
+	return true;
+}
+
 static void worker_alter(struct sim *sim, unsigned number)
 {
 	struct sim_worker *worker = &sim->nodes[number].worker;
@@ -138,6 +159,8 @@ static void worker_alter(struct sim *sim, unsigned number)
 		worker_alone(op);
 		return;
 	}
+	if (worker->op_count > 0 && !alone && worker_recut(sim, number, op))
+		return;
 	if (sim->seed >= SIM_SELDOM_FROM && worker->op_count > 0 && !alone && sim_chance(sim, 50) &&
 	    worker_alter_way(op))
 		return;
@@ -392,6 +415,8 @@ static void worker_close(struct sim *sim, unsigned number, bool defers)
 	tr_status st = node_step(sim, number, &event);
 	if (!sim->nodes[number].alive || sim->nodes[number].failed)
 		return;
+	if (defers && st != TR_OK)
+		pieces_decided(sim, number, st, 0);
 	if (st == TR_ERESTART)
 		worker_begin_again(sim, number);
 	else if (st != TR_OK && sim->plant != PLANT_HIDE)
@@ -487,6 +512,8 @@ static void worker_commit(struct sim *sim, unsigned number, const struct tr_roun
 	    (unsigned long)round->view, round->partial ? ", partial" : "");
 	worker_reclaim(sim, number);
 	worker_free(sim, number);
+	if (worker->holds)
+		pieces_lay(sim, number);
 	worker->state = WORKER_THINK;
 	worker_wake(sim, number, sim_between(sim, 0, sim->think_us));
 }

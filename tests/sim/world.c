@@ -175,6 +175,9 @@ static void sim_event(struct sim *sim, const struct sim_event *event)
 	case SIM_AIM:
 		aim_fire(sim, a, b);
 		break;
+	case SIM_PIECES:
+		pieces_event(sim, a, b, event->stamp);
+		break;
 	}
 }
 
@@ -184,7 +187,7 @@ static bool sim_is_nodes(enum sim_event_kind kind)
 	return kind == SIM_LINK_SEEN || kind == SIM_TO_NODE || kind == SIM_CONN_LOST ||
 	    kind == SIM_CONNECT || kind == SIM_HEARTBEAT || kind == SIM_CORE_TICK ||
 	    kind == SIM_WORKER || kind == SIM_HELD || kind == SIM_BOARD || kind == SIM_TRANSFER ||
-	    kind == SIM_TRANSFER_TOLD || kind == SIM_STATE_IN;
+	    kind == SIM_TRANSFER_TOLD || kind == SIM_STATE_IN || kind == SIM_PIECES;
 }
 
 static bool sim_is_memberds(enum sim_event_kind kind)
@@ -251,6 +254,10 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 	sim->boards = seed >= SIM_BOARDS_FROM && seed < SIM_SELDOM_FROM;
 	sim->stalls = seed >= SIM_STALLS_FROM && seed < SIM_SELDOM_FROM &&
 	    (!sim->boards || seed % 2 == 1);
+	sim->pieces = seed >= SIM_PIECES_FROM && !callers;
+	sim->crowds = sim->pieces && seed % 4 == 0;
+	sim->stalls = sim->stalls || (sim->pieces && seed % 4 == 1);
+	sim->recuts = sim->pieces && seed % 4 == 2;
 	if (sim->boards) {
 		sim->board_entries = 1 + (unsigned)rng_below(sim->key, STREAM_SETUP, 16, 6);
 		sim->hosts = 1;
@@ -276,8 +283,14 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 		sim->ahead_bytes = 0;
 	sim->outlet_bytes = !named || named->had >= 10 ? 0 : SIZE_MAX;
 	sim->tells = named && named->had < 3;
+	if (sim->pieces)
+		pieces_prepare(sim);
+	if (sim->crowds)
+		sim->all_ops = sim->scopes = sim->releases = true;
 	sim->deterministic = sim_chance(sim, 40);
 	sim->founders = 1 + (unsigned)sim_draw(sim, 5);
+	if (sim->pieces && sim->founders < 3)
+		sim->founders += 2; /* several have the state */
 	sim->think_us = sim_between(sim, 1 * MS, 200 * MS);
 	sim->delay_us = sim_between(sim, 100, 20 * MS);
 	sim->sync_us = sim_between(sim, 100, 30 * MS);
@@ -328,6 +341,7 @@ unsigned sim_finish(struct sim *sim)
 	net_finish(sim);
 	for (unsigned i = 0; i < sim->node_count; i++)
 		node_finish(sim, i);
+	conn_free_all(sim);
 	memberd_finish(sim);
 	free(sim->heap);
 	sim->heap = NULL;
