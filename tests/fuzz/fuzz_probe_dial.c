@@ -266,8 +266,8 @@ static void start(void)
 	port = port_open(address);
 	honest(false);
 	honest(true);
-	live.descriptors = live_descriptors(false);
-	live.mapped = live_mapped();
+	live.descriptors = growth_descriptors(false);
+	live.mapped = growth_mapped();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
