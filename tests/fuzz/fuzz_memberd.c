@@ -302,10 +302,14 @@ static void beside_turn(void)
 		beside.here = false; /* its round is given up; it says no more */
 }
 
-static bool speak(void)
+static void look_at_heap(void)
 {
 	if (__sanitizer_get_current_allocated_bytes() > seen.heap_before + HELD_MAX)
 		live_die("it holds too much for what memberd says");
+}
+
+static bool speak(void)
+{
 	listen_to_it();
 	int dialled = port_dialled(memberd.port);
 	if (memberd.link < 0)
@@ -469,7 +473,7 @@ static void play(uint8_t how, struct script script)
 	beside.here = true;
 	beside.next = 0;
 	live_worker_start(beside.engine, WORDS_GROUP, WORDS_ME + 1, &beside.worker);
-	one_begin(speak);
+	one_begin(speak, look_at_heap);
 	caller(how);
 	memberd.script.left = 0;
 	beside.here = false;

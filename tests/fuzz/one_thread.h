@@ -2,7 +2,7 @@
  * whenever somebody waits (poll, uv_cond_timedwait, uv_thread_join); before each turn the input speaks; after it time passes, by a clock of our own. So
  * an input decides what happens in which order, and seconds of patience take none.
  *
- *	one_begin(speak);              // false: the input is over, time may pass faster
+ *	one_begin(speak, look);        // speak's false: the input is over, time may pass faster
  *	st = tr_group_join(...);       // and so on
  *	one_end();                     // dies if a loop is left
  *
@@ -57,6 +57,7 @@ static struct {
 	unsigned long threads;
 	struct one_resolve *resolves, **resolves_tail;
 	bool (*speak)(void);
+	void (*look)(void); /* after each turn of a loop */
 	bool turning;
 	uint64_t now_ns, until_ns;
 	uint16_t ports[ONE_PORTS_MAX];           /* of the loopback that are ours */
@@ -125,6 +126,8 @@ static bool one_turn(void)
 	for (unsigned i = 0; i < one.count; i++) {
 		struct one_loop is = one.loops[i];
 		one_turn_loop(&is);
+		if (one.look != NULL)
+			one.look();
 	}
 	one.turning = false;
 	return more;
@@ -291,9 +294,10 @@ int close_range(unsigned first, unsigned last, int flags)
 
 /* ---- one input */
 
-static void one_begin(bool (*speak)(void))
+static void one_begin(bool (*speak)(void), void (*look)(void))
 {
 	one.speak = speak;
+	one.look = look;
 	one.kept = one.count;
 	one.until_ns = one.now_ns + ONE_INPUT_NS;
 	one.dialled = one.refused = one.outside = 0;
@@ -303,6 +307,7 @@ static void one_end(void)
 {
 	one.until_ns = 0;
 	one.speak = NULL;
+	one.look = NULL;
 	if (one.count != one.kept)
 		live_die("a loop is left");
 }
