@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine, fuzz_tls, fuzz_shm, fuzz_relay,
-fuzz_probe, fuzz_probe_dial, fuzz_domain and fuzz_memberd (tests/fuzz/corpus/), from
+fuzz_probe, fuzz_probe_dial, fuzz_domain, fuzz_memberd and fuzz_node (tests/fuzz/corpus/), from
 the stubs of proto/, which scripts/venv.sh makes anew if they are old. A second, independent encoder of frames and headers: see docs/protocol.md."""
 import pathlib
 import struct
@@ -555,8 +555,8 @@ def memberd_scripts():
     yield "evicted", RIGHT + start + bytes([6, 0]) + RIGHT * 5 + silent * 4
     yield "stopped", RIGHT + start + bytes([6, 1]) + RIGHT * 5 + silent * 4
     yield "over", RIGHT + start + bytes([6, 2]) + RIGHT * 2 + silent * 4
-    for kind in range(4):
-        yield f"for-a-node-{kind}", RIGHT + begin + bytes([7, kind]) + RIGHT * 4 + silent * 2
+    for kind in range(6):
+        yield f"for-a-node-{kind}", RIGHT + begin + bytes([7, kind]) + RIGHT * 14 + silent * 2
     yield "recorded-far", RIGHT + start + bytes([4, 0]) + odd(1 << 40) * 2 + RIGHT + silent * 4 + recorded + silent * 4
     yield "welcome-twice", RIGHT + start + welcome * 3 + joined * 3 + silent * 4
     yield "welcome-quick", RIGHT + bytes([0]) + RIGHT + odd(1) + odd(1) + RIGHT + joined + both + twin() + silent * 8
@@ -573,6 +573,40 @@ def memberd_scripts():
     for name, how in {"bit": 140, "cut": 184, "longer": 200, "type": 211, "half": 222}.items():
         yield f"view-{name}", RIGHT + begin + twin(said=bytes([how]) + (bytes([0, 8]) if name == "bit" else RIGHT * (name == "longer"))) + silent * 4
     yield "raw", RIGHT + begin + bytes([9, 6]) + bytes([0x3a, 4, 0x0a, 2, 8, 2]) + RIGHT + bytes([10, 8]) + b"GET / HT" + silent * 2
+
+
+def node_scripts():
+    """(name, what memberd says to a traind)"""
+    welcome, silent, install = bytes([0]) + RIGHT * 4, bytes([15]), memberd_install()
+
+    def begin(how=0, group=RIGHT, peer=RIGHT, said=RIGHT):
+        return bytes([7, 1, how]) + RIGHT * 4 + group + peer + RIGHT * 5 + said
+
+    def measures(address=RIGHT, job=0, said=RIGHT):
+        return bytes([7, 2]) + RIGHT + address + RIGHT + bytes([job]) + said
+
+    def logs(kind, said=RIGHT):
+        return bytes([7, 3 + kind]) + RIGHT * (6 if kind == 0 else 2) + said
+
+    yield "honest", welcome + begin() + silent + install + silent * 2 + logs(0) + logs(1) + logs(2) + measures() + silent * 4
+    for how in (1, 2, 3, 4, 12, 16, 32, 48, 64, 96, 128):
+        yield f"starts-{how}", welcome + begin(how) + silent * 4
+    yield "starts-again", welcome + begin() * 3 + silent * 4
+    yield "starts-many", welcome + b"".join(begin(peer=odd(p)) for p in range(20, 100)) + silent * 4
+    yield "starts-nobody", welcome + begin(group=odd(0), peer=odd(0)) + silent * 4
+    yield "measures-here", welcome + measures(address=bytes([208])) + measures(address=bytes([208]), job=1) + silent * 4
+    yield "measures-a-file", welcome + measures(address=bytes([210])) + silent * 4
+    yield "measures-much", welcome + measures(said=bytes([242])) + silent * 8
+    yield "floods-logs", welcome + logs(0, said=bytes([245])) + silent * 8 + logs(2, said=bytes([245])) + silent * 8
+    yield "floods-starts", welcome + begin(said=bytes([244])) + silent * 8
+    yield "floods-views", welcome + memberd_install(said=bytes([247])) + silent * 20
+    yield "duties", welcome + memberd_duties() + silent * 4 + memberd_duties(0, 0) + silent * 4
+    yield "too-many-waits", welcome + memberd_duties(0, 40000) + silent * 4
+    for kind in range(3):
+        yield f"ends-{kind}", welcome + begin() + bytes([6, kind]) + RIGHT * 5 + silent * 4
+    yield "all-groups-are-over", welcome + bytes([6, 2]) + odd(0) + RIGHT + silent * 4
+    yield "refused", bytes([6, 3]) + RIGHT * 2 + silent * 4 + welcome + silent * 4
+    yield "another-cluster", welcome + silent + bytes([11]) + bytes([0]) + odd(77) + RIGHT * 3 + silent * 4
 
 
 def write(target, name, data):
@@ -609,6 +643,8 @@ def main():
         write("domain", name, data)
     for name, data in memberd_scripts():
         write("memberd", name, data)
+    for name, data in node_scripts():
+        write("node", name, data)
     vote = peer.PeerMessage(vote=peer.Vote(view=3, round=17)).SerializeToString()
     write("frame", "vote", frame(PEER, vote))
     write("frame", "three", frame(TO_MEMBER, b"") + frame(PEER, vote) + frame(SEGMENT, segment()))

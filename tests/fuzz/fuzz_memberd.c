@@ -3,28 +3,21 @@
  * protocol near the truth (memberd_words.h), in any order and at any time, changed in places, cut, repeated until the socket is full; raw bytes; an
  * end of the connection. All is in one thread (one_thread.h).
  *
- * Whatever it says: no call of the caller waits for longer than its deadline, and one that fails says why; the process does not hold more than HELD_MAX
+ * Whatever it says: no call of the caller waits for longer than its deadline, and one that fails says why; the process does not hold more than SEEN_HELD_MAX
  * meanwhile, and afterwards it has no descriptor, no shared memory and no heap more than before.
  *
  * First byte: bit 0: the group is of one; bit 1: we come to a group that is there, and get its state; bit 2: over shared memory; bit 3: the state comes
  * gradually. Before the first input an honest memberd is played: if no round is committed then, the fuzzer would only see the door.
  */
-#include "tests/fuzz/growth.h"
-#include "tests/fuzz/one_thread.h"
 
 #include "collectives/transport/listener.h"
 #include "common/log.h"
-#include "proto/frame.h"
-#include "tests/fuzz/memberd_words.h"
-#include "tests/fuzz/port.h"
+#include "tests/fuzz/memberd_link.h"
+#include "tests/fuzz/seen.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define SCRIPT_MAX   2000
-#define HELD_MAX     ((size_t)48 << 20)
-#define GROWTH_MAX   (256 << 10)
-#define OUT_MAX      ((size_t)8 << 20)
-#define IN_MAX       ((size_t)256 << 10)
 #define COUNT        40
 #define STATE_BYTES  256
 #define ROUNDS_MAX   12
@@ -32,17 +25,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define LATE_MS      3000 /* a call is not to be later than that */
 #define SWEEPS_MAX   100000
 #define HONEST_TURNS 24
-
-static struct {
-	int port, link; /* link: the process' connection */
-	char address[PORT_ADDRESS_BYTES];
-	struct script script;
-	uint8_t *out, *in;
-	size_t out_from, out_bytes, in_bytes;
-	bool told; /* what the process is called */
-	char me[TR_ADDRESS_MAX], local[TR_ADDRESS_MAX], host[HOST_IDENTITY_MAX];
-	unsigned long heard[32]; /* kinds of messages */
-} memberd = { .link = -1 };
 
 static struct {
 	struct engine *engine;
@@ -53,167 +35,8 @@ static struct {
 	bool here;
 } beside;
 
-static struct {
-	unsigned long inputs, committed, together; /* together: with the other member */
-	unsigned handles, descriptors, mapped;
-	size_t heap_before;
-	int64_t heap_growth;
-} seen;
-
-/* ---- the end */
-
-static void live_die(const char *what)
-{
-	(void)fprintf(stderr, "memberd: input %lu: %s\n", seen.inputs, what);
-	abort();
-}
-
-static void live_need(tr_status st, const struct tr_error *error, const char *what)
-{
-	if (st == TR_OK)
-		return;
-	(void)fprintf(stderr, "memberd: %s: %s\n", what, error->text);
-	abort();
-}
-
-/* ---- memberd's connection */
-
-static void hang_up(bool now)
-{
-	struct linger at_once = { .l_onoff = 1 };
-	if (memberd.link < 0)
-		return;
-	if (now)
-		(void)setsockopt(memberd.link, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-	(void)close(memberd.link);
-	memberd.link = -1;
-	memberd.told = false;
-	memberd.out_from = memberd.out_bytes = memberd.in_bytes = 0;
-}
-
-static void flush(void)
-{
-	while (memberd.link >= 0 && memberd.out_from < memberd.out_bytes) {
-		ssize_t n = send(memberd.link, memberd.out + memberd.out_from,
-		    memberd.out_bytes - memberd.out_from, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n <= 0)
-			return;
-		memberd.out_from += (size_t)n;
-	}
-	memberd.out_from = memberd.out_bytes = 0;
-}
-
-static void put(const void *bytes, size_t count)
-{
-	if (memberd.link < 0 || count > OUT_MAX - memberd.out_bytes)
-		return;
-	memcpy(memberd.out + memberd.out_bytes, bytes, count);
-	memberd.out_bytes += count;
-	flush();
-}
-
-/* ---- what the process says */
-
-static void take_hello(const Traind__Peer__NodeHello *hello)
-{
-	memberd.told = true;
-	(void)snprintf(memberd.me, sizeof(memberd.me), "%s", hello->address);
-	(void)snprintf(memberd.local, sizeof(memberd.local), "%s", hello->local_address);
-	(void)snprintf(memberd.host, sizeof(memberd.host), "%s", hello->host);
-	one.ports[2] = (uint16_t)atoi(strrchr(hello->address, ':') + 1);
-}
-
-static void hear(const uint8_t *payload, size_t bytes)
-{
-	Traind__Peer__ToMember *said = traind__peer__to_member__unpack(NULL, bytes, payload);
-	if (said == NULL)
-		live_die("it says what is no message");
-	memberd.heard[said->body_case % 32]++;
-	if (said->body_case == TRAIND__PEER__TO_MEMBER__BODY_HELLO)
-		take_hello(said->hello);
-	if (said->body_case == TRAIND__PEER__TO_MEMBER__BODY_ROUND_COMMITS)
-		for (size_t i = 0; i < said->round_commits->n_rounds; i++)
-			if (said->round_commits->rounds[i]->round > truth.round)
-				truth.round = said->round_commits->rounds[i]->round;
-	bool leaves = said->body_case == TRAIND__PEER__TO_MEMBER__BODY_NODE_LEAVE;
-	traind__peer__to_member__free_unpacked(said, NULL);
-	if (leaves)
-		hang_up(false);
-}
-
-/* All of what it says is right, whatever it was told. */
-static void listen_to_it(void)
-{
-	if (memberd.link < 0)
-		return;
-	ssize_t n = recv(memberd.link, memberd.in + memberd.in_bytes, IN_MAX - memberd.in_bytes,
-	    MSG_DONTWAIT);
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) {
-		hang_up(true);
-		return;
-	}
-	memberd.in_bytes += n > 0 ? (size_t)n : 0;
-	size_t at = memberd.told ? 0 : FRAME_GREETING_BYTES;
-	struct frame_header header;
-	while (memberd.in_bytes >= at + FRAME_HEADER_BYTES) {
-		if (frame_header_get(memberd.in + at, &header, NULL) != TR_OK)
-			live_die("it says what is no frame");
-		if (memberd.in_bytes < at + FRAME_HEADER_BYTES + header.length)
-			break;
-		hear(memberd.in + at + FRAME_HEADER_BYTES, header.length);
-		if (memberd.link < 0)
-			return;
-		at += FRAME_HEADER_BYTES + header.length;
-	}
-	if (!memberd.told)
-		return; /* the greeting is not whole */
-	memmove(memberd.in, memberd.in + at, memberd.in_bytes - at);
-	memberd.in_bytes -= at;
-	if (memberd.in_bytes == IN_MAX)
-		hang_up(true); /* more than memberd would take */
-}
-
-/* ---- what memberd says */
-
-/* In a frame, mostly; changed in places or lied about as the script wants it. */
-static void say(struct script *script, uint8_t *word, size_t bytes)
-{
-	struct frame_header header = { .length = (uint32_t)bytes, .type = FRAME_TO_NODE };
-	uint8_t *payload = word + FRAME_HEADER_BYTES, how = script_byte(script);
-	size_t whole = FRAME_HEADER_BYTES + bytes, times = 1;
-	if (how >= 128 && how < 176 && bytes > 0)
-		payload[script_about(script, how - 128) % bytes] ^= (uint8_t)(1 +
-		    script_byte(script));
-	else if (how >= 176 && how < 192)
-		header.length = (uint32_t)(bytes = bytes * (how - 176) / 16);
-	else if (how >= 192 && how < 208)
-		header.length = (uint32_t)script_about(script, bytes + how - 191);
-	else if (how >= 208 && how < 216)
-		header.type = (uint16_t)(how - 208);
-	else if (how >= 216 && how < 232)
-		whole = whole * (how - 216) / 16;
-	else if (how >= 232)
-		times = (size_t)1 << (how - 232) % 16;
-	frame_header_put(&header, word);
-	if (how >= 176 && how < 192)
-		whole = FRAME_HEADER_BYTES + bytes;
-	for (size_t i = 0; i < times; i++)
-		put(word, whole);
-}
-
-static void raw(struct script *script, bool framed)
-{
-	uint8_t word[FRAME_HEADER_BYTES + 255];
-	size_t bytes = script_byte(script);
-	bytes = bytes < script->left ? bytes : script->left;
-	memcpy(word + FRAME_HEADER_BYTES, script->at, bytes);
-	script->at += bytes;
-	script->left -= bytes;
-	if (framed)
-		say(script, word, bytes);
-	else
-		put(word + FRAME_HEADER_BYTES, bytes);
-}
+static unsigned long committed, together; /* rounds; with the other member */
+static unsigned beside_handles;
 
 /* The other member is told the truth. */
 static void tell_beside(void)
@@ -233,48 +56,6 @@ static void tell_beside(void)
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
 	message.rounds_recorded = &recorded;
 	engine_to_node(beside.engine, &message);
-}
-
-static void word(struct script *script, unsigned which)
-{
-	static uint8_t bytes[FRAME_HEADER_BYTES + WORDS_MAX];
-	static size_t (*const kinds[])(struct script *, uint8_t *) = { words_welcome, words_joined,
-		words_install, words_propose, words_recorded, words_duties, words_end, words_node };
-	size_t count = kinds[which](script, bytes + FRAME_HEADER_BYTES);
-	say(script, bytes, count);
-}
-
-static void event(struct script *script)
-{
-	uint8_t what = script_byte(script);
-	switch (what & 15) {
-	case 8:
-		truth.view++;
-		break;
-	case 9:
-		raw(script, true);
-		break;
-	case 10:
-		raw(script, false);
-		break;
-	case 11:
-		hang_up(what & 16);
-		break;
-	case 12:
-		if (memberd.link >= 0)
-			(void)shutdown(memberd.link, SHUT_WR);
-		break;
-	case 13:
-		one.now_ns += (uint64_t)(what >> 4) * 40000000;
-		break;
-	case 14:
-		tell_beside();
-		break;
-	case 15:
-		break; /* a turn in which it is silent */
-	default:
-		word(script, what & 7);
-	}
 }
 
 /* ---- the other member's caller, one step a turn */
@@ -302,26 +83,10 @@ static void beside_turn(void)
 		beside.here = false; /* its round is given up; it says no more */
 }
 
-static void look_at_heap(void)
-{
-	if (__sanitizer_get_current_allocated_bytes() > seen.heap_before + HELD_MAX)
-		live_die("it holds too much for what memberd says");
-}
-
 static bool speak(void)
 {
-	listen_to_it();
-	int dialled = port_dialled(memberd.port);
-	if (memberd.link < 0)
-		memberd.link = dialled;
-	else if (dialled >= 0)
-		(void)close(dialled); /* a relay is asked for here, or waited at */
-	flush();
 	beside_turn();
-	if (memberd.script.left == 0 || !memberd.told)
-		return false; /* over, or not before it has said hello */
-	event(&memberd.script);
-	return true;
+	return memberd_turn();
 }
 
 /* ---- our caller */
@@ -371,8 +136,8 @@ static tr_status one_round(tr_group *group, float *data, float *part)
 		if (ended(st, &error, DEADLINE_MS) != TR_ETIMEDOUT)
 			break;
 	}
-	seen.committed += st == TR_OK;
-	seen.together += st == TR_OK && round.contributors == 2;
+	committed += st == TR_OK;
+	together += st == TR_OK && round.contributors == 2;
 	return st;
 }
 
@@ -439,15 +204,13 @@ static unsigned handles(void)
 /* Closes what the input's side has, until the other member's engine has let go of it. */
 static void sweep(void)
 {
-	hang_up(true);
-	for (int fd = port_dialled(memberd.port); fd >= 0; fd = port_dialled(memberd.port))
-		(void)close(fd);
+	memberd_close();
 	engine_remove(beside.engine, WORDS_GROUP, WORDS_ME + 1, "the input is over");
 	channel_worker_close(beside.worker.channel);
-	for (unsigned turns = 0; turns == 0 || handles() != seen.handles; turns++) {
+	for (unsigned turns = 0; turns == 0 || handles() != beside_handles; turns++) {
 		(void)one_turn();
 		one.now_ns += ONE_IDLE_NS;
-		if (seen.handles == 0 && turns > 100)
+		if (beside_handles == 0 && turns > 100)
 			return; /* the first time: so many there are */
 		if (turns == SWEEPS_MAX)
 			live_die("the other member's engine holds on to what is closed");
@@ -473,35 +236,12 @@ static void play(uint8_t how, struct script script)
 	beside.here = true;
 	beside.next = 0;
 	live_worker_start(beside.engine, WORDS_GROUP, WORDS_ME + 1, &beside.worker);
-	one_begin(speak, look_at_heap);
+	one_begin(speak, seen_look);
 	caller(how);
 	memberd.script.left = 0;
 	beside.here = false;
 	sweep();
 	one_end();
-}
-
-static void check(void)
-{
-	char text[128];
-	unsigned descriptors = growth_descriptors(false);
-	seen.heap_growth += (int64_t)__sanitizer_get_current_allocated_bytes() -
-	    (int64_t)seen.heap_before;
-	if (descriptors != seen.descriptors) {
-		(void)growth_descriptors(true);
-		(void)snprintf(text, sizeof(text), "%u descriptors, %u before", descriptors,
-		    seen.descriptors);
-		live_die(text);
-	}
-	if (seen.inputs % 64 <= 8 && growth_mapped() != seen.mapped)
-		live_die("shared memory stays mapped");
-	if (seen.heap_growth > GROWTH_MAX) {
-		(void)snprintf(text, sizeof(text), "the heap grew by %ld bytes",
-		    (long)seen.heap_growth);
-		live_die(text);
-	}
-	if (one.outside > 0 && getenv("LIVE_LOG") != NULL)
-		(void)fprintf(stderr, "memberd: %lu times dialled outside\n", one.outside);
 }
 
 /* ---- the start */
@@ -516,17 +256,12 @@ static void on_accepted(void *arg, enum listener_protocol protocol, struct strea
 		stream_close(&stream);
 }
 
-static uint16_t port_of(const char *address)
-{
-	return (uint16_t)atoi(strrchr(address, ':') + 1);
-}
-
 /* Welcome, admitted, and then the first view for both. */
 static void play_honest(uint8_t how)
 {
 	static const uint8_t welcome[] = { 0, 0, 0, 0, 0 }, joined[] = { 1, 0, 0, 0, 0 };
 	uint8_t text[200] = { 0 };
-	unsigned long before = how & 1 ? seen.committed : seen.together;
+	unsigned long before = how & 1 ? committed : together;
 	size_t at = 0;
 	memcpy(text + at, welcome, sizeof(welcome));
 	at += sizeof(welcome);
@@ -537,7 +272,7 @@ static void play_honest(uint8_t how)
 	at += HONEST_TURNS;
 	text[at] = 2; /* its fields are behind the script's end: right */
 	play(how, (struct script){ text, at + 1 });
-	if ((how & 1 ? seen.committed : seen.together) == before)
+	if ((how & 1 ? committed : together) == before)
 		live_die("with an honest memberd no round was committed");
 }
 
@@ -545,30 +280,26 @@ static void start(void)
 {
 	static const struct engine_callbacks callbacks = { 0 };
 	struct tr_error error = { 0 };
-	memberd.out = malloc(OUT_MAX);
-	memberd.in = malloc(IN_MAX);
-	if (memberd.out == NULL || memberd.in == NULL)
-		live_die("no memory");
-	memberd.port = port_open(memberd.address);
+	memberd_start();
+	memberd.tell_others = tell_beside;
 	live_need(engine_create(&callbacks, NULL, &beside.engine, &error), &error, "an engine");
 	live_need(engine_set_links(beside.engine, &(struct engine_links){ .sockets = 1 }, &error),
 	    &error, "links");
 	if (uv_loop_init(&beside.net) != 0)
 		live_die("no loop");
+	one_turns(&beside.net);
 	live_need(listener_start(&beside.net, "127.0.0.1:0", false, NULL, on_accepted, NULL,
 	              &beside.listener, &error),
 	    &error, "a port");
-	one.ports[0] = port_of(memberd.address);
-	one.ports[1] = port_of(listener_address(beside.listener));
-	seen.heap_before = __sanitizer_get_current_allocated_bytes();
+	one.ports[1] = (uint16_t)atoi(strrchr(listener_address(beside.listener), ':') + 1);
+	seen_begin();
 	for (uint8_t how = 0; how < 6; how++)
 		if ((how & 2) == 0) {
 			play_honest(how);
-			seen.handles = handles();
+			beside_handles = handles();
 			log_configure(getenv("LIVE_LOG") != NULL ? LOG_DEBUG : LOG_ERROR, false);
 		}
-	seen.descriptors = growth_descriptors(false);
-	seen.mapped = growth_mapped();
+	seen_start();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -576,10 +307,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct script script = { data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
 	if (memberd.port == 0)
 		start();
-	seen.inputs++;
-	seen.heap_before = __sanitizer_get_current_allocated_bytes();
+	seen_begin();
 	uint8_t how = script_byte(&script);
 	play(how, script);
-	check();
+	seen_check();
 	return 0;
 }

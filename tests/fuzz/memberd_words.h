@@ -13,6 +13,7 @@
 #include "common/limits.h"
 #include "tests/fuzz/script.h"
 #include "traind/peer/peer.pb-c.h"
+#include "traind/v1/trainer.pb-c.h"
 
 #define WORDS_GROUP    2
 #define WORDS_ME       10 /* and one more than that is the other */
@@ -293,31 +294,84 @@ static size_t words_end(struct script *script, uint8_t *to)
 	}
 }
 
-/* What is for a node with workers, and an acknowledgement. */
+/* ---- for a node with workers */
+
+static size_t words_start(struct script *script, uint8_t *to)
+{
+	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
+	Traind__V1__JobSpec spec = TRAIND__V1__JOB_SPEC__INIT;
+	Traind__V1__CommandSpec command = TRAIND__V1__COMMAND_SPEC__INIT;
+	Traind__V1__TrainSpec train = TRAIND__V1__TRAIN_SPEC__INIT;
+	Traind__V1__Mesh mesh = TRAIND__V1__MESH__INIT;
+	uint8_t how = script_byte(script);
+	char *argv[] = { words_about(script, "/nowhere/program"), words_text("-x") },
+	     *env[] = { words_text("A=1"), words_text("none"), words_text("") };
+	command.argv = argv;
+	command.n_argv = how & 3 ? how & 1 : 2;
+	command.env = env;
+	command.n_env = how >> 2 & 3;
+	command.directory = words_about(script, "");
+	mesh.threads = (uint32_t)script_about(script, 0);
+	spec.mesh = how & 16 ? &mesh : NULL;
+	if (how & 32)
+		spec.train = &train;
+	else
+		spec.command = &command;
+	start.job_id = script_about(script, 1);
+	start.group = script_about(script, how & 64 ? 0 : WORDS_GROUP);
+	start.peer = script_about(script, WORDS_ME);
+	start.rank = (uint32_t)script_about(script, 0);
+	start.local_rank = (uint32_t)script_about(script, 0);
+	start.world_size = (uint32_t)script_about(script, 2);
+	start.master_address = words_about(script, "127.0.0.1");
+	start.run_id = words_about(script, "1");
+	start.spec = how & 128 ? NULL : &spec;
+	WORDS_SAY(to, start_worker, START_WORKER, &start);
+}
+
+static size_t words_measure(struct script *script, uint8_t *to)
+{
+	Traind__Peer__MeasureLink measure = TRAIND__PEER__MEASURE_LINK__INIT;
+	Traind__V1__JobSpec spec = TRAIND__V1__JOB_SPEC__INIT;
+	measure.measurement = script_about(script, 1);
+	measure.address = words_about(script, truth.memberd);
+	measure.threads = (uint32_t)script_about(script, 1);
+	measure.job = script_byte(script) % 2 != 0 ? &spec : NULL;
+	WORDS_SAY(to, measure_link, MEASURE_LINK, &measure);
+}
+
+static size_t words_log(struct script *script, uint8_t *to, uint8_t kind)
+{
+	Traind__Peer__LogRequest request = TRAIND__PEER__LOG_REQUEST__INIT;
+	Traind__Peer__LogCredit credit = TRAIND__PEER__LOG_CREDIT__INIT;
+	Traind__Peer__LogCancel cancel = TRAIND__PEER__LOG_CANCEL__INIT;
+	request.stream = credit.stream = cancel.stream = script_about(script, 1);
+	if (kind == 0) {
+		request.job_id = script_about(script, 1);
+		request.peer = script_about(script, WORDS_ME);
+		request.follow = script_byte(script) % 2;
+		request.tail_bytes = script_about(script, 100);
+		request.credit_bytes = script_about(script, 1000);
+		WORDS_SAY(to, log_request, LOG_REQUEST, &request);
+	}
+	credit.bytes = script_about(script, 1000);
+	if (kind == 1)
+		WORDS_SAY(to, log_credit, LOG_CREDIT, &credit);
+	WORDS_SAY(to, log_cancel, LOG_CANCEL, &cancel);
+}
+
+/* Of them, and an acknowledgement. */
 static size_t words_node(struct script *script, uint8_t *to)
 {
 	Traind__Peer__HeartbeatAck ack = TRAIND__PEER__HEARTBEAT_ACK__INIT;
-	Traind__Peer__LogRequest request = TRAIND__PEER__LOG_REQUEST__INIT;
-	Traind__Peer__MeasureLink measure = TRAIND__PEER__MEASURE_LINK__INIT;
-	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
-	switch (script_byte(script) % 4) {
-	case 0:
+	uint8_t kind = script_byte(script) % 6;
+	if (kind == 0) {
 		ack.sequence = script_about(script, 1);
 		WORDS_SAY(to, heartbeat_ack, HEARTBEAT_ACK, &ack);
-	case 1:
-		request.stream = script_about(script, 1);
-		request.job_id = script_about(script, 1);
-		WORDS_SAY(to, log_request, LOG_REQUEST, &request);
-	case 2:
-		measure.measurement = script_about(script, 1);
-		measure.address = words_about(script, truth.memberd);
-		WORDS_SAY(to, measure_link, MEASURE_LINK, &measure);
-	default:
-		start.group = script_about(script, WORDS_GROUP);
-		start.peer = script_about(script, WORDS_ME);
-		start.world_size = (uint32_t)script_about(script, 2);
-		WORDS_SAY(to, start_worker, START_WORKER, &start);
 	}
+	if (kind == 1)
+		return words_start(script, to);
+	return kind == 2 ? words_measure(script, to) : words_log(script, to, kind - 3);
 }
 
 #endif

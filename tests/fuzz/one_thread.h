@@ -40,6 +40,7 @@ struct one_loop {
 	uv_loop_t *loop;
 	struct engine *engine; /* whose loop it is; NULL: none's */
 	uv_thread_t thread;
+	bool turned; /* by us; else it is of a real thread, or of nobody */
 };
 
 /* A name that is asked for. */
@@ -63,6 +64,12 @@ static struct {
 	uint16_t ports[ONE_PORTS_MAX];           /* of the loopback that are ours */
 	unsigned long dialled, refused, outside; /* outside: neither loopback nor a UNIX socket */
 } one = { .now_ns = UINT64_C(1000000000), .resolves_tail = &one.resolves };
+
+/* Threads that are real (a lifeline's, those of pthread_create) wait as ever, and reach nobody. */
+static bool one_is_ours(void)
+{
+	return syscall(SYS_gettid) == getpid();
+}
 
 static void *one_real(const char *name)
 {
@@ -105,6 +112,8 @@ static void one_answer(void)
 static void one_turn_loop(const struct one_loop *is)
 {
 	struct engine *engine = is->engine;
+	if (!is->turned)
+		return;
 	if (engine == NULL) {
 		(void)uv_run(is->loop, UV_RUN_NOWAIT);
 		return;
@@ -170,6 +179,14 @@ int uv_loop_close(uv_loop_t *loop)
 	return rc;
 }
 
+/* A loop that no thread is started for. */
+static inline void one_turns(const uv_loop_t *loop)
+{
+	for (unsigned i = 0; i < one.count; i++)
+		if (one.loops[i].loop == loop)
+			one.loops[i].turned = true;
+}
+
 /* The thread's loop is in the struct that it is started with. */
 int uv_thread_create(uv_thread_t *thread, uv_thread_cb entry, void *arg)
 {
@@ -184,6 +201,7 @@ int uv_thread_create(uv_thread_t *thread, uv_thread_cb entry, void *arg)
 		live_die("a thread without a loop");
 	*thread = nearest->thread = (uv_thread_t)++one.threads;
 	nearest->engine = entry == engine_run ? arg : NULL;
+	nearest->turned = true;
 	return 0;
 }
 
@@ -232,6 +250,10 @@ int poll(struct pollfd *fds, nfds_t count, int wait_ms)
 {
 	struct timespec now = { 0 };
 	uint64_t until_ns = wait_ms < 0 ? UINT64_MAX : one.now_ns + (uint64_t)wait_ms * 1000000;
+	if (!one_is_ours()) {
+		struct timespec real = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
+		return (int)syscall(SYS_ppoll, fds, count, wait_ms < 0 ? NULL : &real, NULL, 0);
+	}
 	for (;;) {
 		int ready = (int)syscall(SYS_ppoll, fds, count, &now, NULL, 0);
 		if (ready != 0 || one.turning || one.now_ns >= until_ns)
@@ -275,7 +297,7 @@ static bool one_may_dial(const struct sockaddr *to)
 int connect(int fd, const struct sockaddr *to, socklen_t bytes)
 {
 	one.dialled++;
-	if (one_may_dial(to))
+	if (one_is_ours() && one_may_dial(to))
 		return (int)syscall(SYS_connect, fd, to, bytes);
 	one.refused++;
 	errno = ECONNREFUSED;
