@@ -9,6 +9,7 @@
 #include "collectives/transport/probe.h"
 #include "common/limits.h"
 #include "proto/probe.h"
+#include "tests/fuzz/live.h"
 #include "tests/fuzz/port.h"
 #include "tests/fuzz/tls_end.h"
 #include "tests/fuzz/waits.h"
