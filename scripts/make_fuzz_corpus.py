@@ -544,7 +544,7 @@ def memberd_scripts():
     yield "other-token", RIGHT + begin + both + twin(low=odd(77)) + silent * 12
     yield "relayed", RIGHT + begin + both + twin(relayed=1) + silent * 12
     yield "many-peers", RIGHT + begin + twin(peers=300) + silent * 4 + twin() + both + silent * 8
-    yield "too-many-peers", RIGHT + begin + twin(peers=40000) + silent * 4 + twin(peers=40000) + silent * 4
+    yield "too-many-peers", RIGHT + begin + twin(peers=40000) + silent * 4 + view + twin(peers=40000) + silent * 4 + view + twin() + both + silent * 8
     yield "too-many-ways", RIGHT + begin + twin(peers=300, relayed=40000) + silent * 4
     yield "duties", RIGHT + begin + memberd_duties() + silent * 4 + memberd_duties(0, 0) + silent * 4
     yield "duties-elsewhere", RIGHT + begin + memberd_duties(way=RIGHT * 4 + text(4) + RIGHT * 2) + silent * 4

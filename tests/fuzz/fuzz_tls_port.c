@@ -329,6 +329,7 @@ static void start(void)
 	live_need(listener_start(&net, "127.0.0.1:0", false, tls_end_victims, on_accepted, NULL,
 	              &listener, &error),
 	    &error, "a port");
+	one.ports[0] = (uint16_t)atoi(strrchr(listener_address(listener), ':') + 1);
 	live_need(relay_create(TR_RELAY_JOINED_MAX, &relay, &error), &error, "a relay");
 	live_need(relay_grant(relay, &grant, 1, &error), &error, "a grant");
 	live_need(grpc_server_create(&net, &options, &server), &error, "a server");

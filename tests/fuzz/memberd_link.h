@@ -106,6 +106,10 @@ static void listen_to_it(void)
 	}
 	memberd.in_bytes += n > 0 ? (size_t)n : 0;
 	size_t at = memberd.told ? 0 : FRAME_GREETING_BYTES;
+	if (memberd.in_bytes >= at && memcmp(memberd.in, FRAME_GREETING, at) != 0) {
+		hang_up(true); /* it takes us for a relay */
+		return;
+	}
 	struct frame_header header;
 	while (memberd.in_bytes >= at + FRAME_HEADER_BYTES) {
 		if (frame_header_get(memberd.in + at, &header, NULL) != TR_OK)

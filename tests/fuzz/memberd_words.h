@@ -107,6 +107,7 @@ static void words_relayed(struct script *script, Traind__Peer__Relayed *row, siz
 	row->group = WORDS_GROUP;
 	row->from = waits ? WORDS_ME + 1 + number : WORDS_ME;
 	row->to = waits ? WORDS_ME : WORDS_ME + 1 + number;
+	row->address = words_text("127.0.0.1:1");
 	if (number >= 8)
 		return;
 	row->group = script_about(script, row->group);
