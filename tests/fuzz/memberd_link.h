@@ -201,7 +201,10 @@ static void event(struct script *script)
 			(void)shutdown(memberd.link, SHUT_WR);
 		break;
 	case 13:
-		one.now_ns += (uint64_t)(what >> 4) * 40000000;
+		if (what & 128)
+			one.still = 16;
+		else
+			one.now_ns += (uint64_t)(what >> 4) * 40000000;
 		break;
 	case 14:
 		if (memberd.tell_others != NULL)

@@ -60,6 +60,7 @@ static struct {
 	bool (*speak)(void);
 	void (*look)(void); /* after each turn of a loop */
 	bool turning;
+	unsigned still; /* turns in which engines stand still: they have much to do */
 	uint64_t now_ns, until_ns;
 	uint16_t ports[ONE_PORTS_MAX];           /* of the loopback that are ours */
 	unsigned long dialled, refused, outside; /* outside: neither loopback nor a UNIX socket */
@@ -119,7 +120,7 @@ static void one_turn_loop(const struct one_loop *is)
 		return;
 	}
 	/* As its thread does (engine_run). */
-	if (pthread_mutex_trylock(&engine->turn) != 0)
+	if (one.still > 0 || pthread_mutex_trylock(&engine->turn) != 0)
 		return;
 	(void)uv_run(is->loop, UV_RUN_NOWAIT);
 	engine_publish(engine);
@@ -139,6 +140,7 @@ static bool one_turn(void)
 			one.look();
 	}
 	one.turning = false;
+	one.still -= one.still > 0;
 	return more;
 }
 
