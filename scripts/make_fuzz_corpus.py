@@ -507,7 +507,7 @@ def memberd_scripts():
     """(name, what memberd says): the honest beginning, and then something else."""
     welcome, joined, recorded, silent = bytes([0]) + RIGHT * 4, bytes([1]) + RIGHT * 4, bytes([4]) + RIGHT * 4, bytes([15])
     view, both, twin = bytes([8]), bytes([14]), memberd_install
-    propose = bytes([3]) + RIGHT * 4
+    propose = bytes([3]) + RIGHT * 5
     begin = welcome + joined + silent * 2
     start = begin + both + twin() + silent * 10
     text = lambda which: bytes([208 + which])
