@@ -567,7 +567,7 @@ def memberd_scripts():
     yield "half-closed", RIGHT + start + bytes([12]) + silent * 8
     yield "says-nothing", RIGHT + bytes([0xfd]) * 60
     yield "floods-proposals", RIGHT + start + propose[:-1] + bytes([247]) + silent * 20
-    yield "floods-a-busy-engine", RIGHT + start + bytes([0x8d]) + (propose[:-1] + bytes([247])) * 8 + silent * 90
+    yield "floods-a-busy-engine", RIGHT + start + bytes([0x8d]) + (propose[:-1] + bytes([247])) * 2 + silent * 20
     yield "floods-views", RIGHT + start + twin(said=bytes([247])) + silent * 20
     yield "floods-welcomes", RIGHT + welcome + bytes([0]) + RIGHT * 3 + bytes([247]) + silent * 8
     yield "floods-duties", RIGHT + begin + memberd_duties(said=bytes([244])) + silent * 8

@@ -202,7 +202,7 @@ static void event(struct script *script)
 		break;
 	case 13:
 		if (what & 128)
-			one.still = 100;
+			one.still = 16;
 		else
 			one.now_ns += (uint64_t)(what >> 4) * 40000000;
 		break;
