@@ -69,6 +69,8 @@
 	16 /* memories of crashed workers that a node keeps, at most one of each rank */
 #define TR_LEFTOVER_KEEP_MS \
 	120000 /* for the worker that follows: by then the others are rounds ahead */
+#define TR_TO_NODE_BYTES_MAX \
+	(4u << 20) /* of what memberd says that an engine has not looked at: then no more is read */
 #define TR_JOIN_TIMEOUT_MS 10000 /* for memberd to admit a process that joins a group */
 /* Inputs that may be shown to all peers of a host at once: their bytes, to how many members, and how many of each may be shown and not be in a core. */
 #define TR_SPREAD_BYTES_MAX  1024u
