@@ -97,6 +97,8 @@
 #define TR_RELAY_STRANGERS_MAX 64  /* that have not said what they want: the oldest goes */
 #define TR_RELAY_ENDS_MAX      1024 /* that wait there or call, and have the token of a pair */
 #define TR_RELAY_WAITS_MAX     4    /* of one pair: the oldest goes */
+#define TR_RELAY_WAITING_MAX \
+	4096 /* connections of one process that wait at relays: each is dialled */
 #define TR_RELAY_CALL_MS       5000 /* for the other end to come */
 #define TR_RELAY_WAIT_AGAIN_MS 250  /* before an end that was sent away waits there again */
 #define TR_RELAY_KEEPALIVE_S   10   /* of a connection that waits, and of one that is relayed */
