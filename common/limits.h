@@ -118,7 +118,9 @@
 #define TR_PROBE_MS           20000        /* all of it; whoever is slower than that is named */
 #define TR_PROBE_ANSWER_MS \
 	(2 * TR_PROBE_MS) /* for a node to say what it measured: it may have to resolve a name first */
-#define TR_PROBES_SERVED_MAX 4   /* that others make with us at a time */
+#define TR_PROBES_SERVED_MAX 4 /* that others make with us at a time */
+#define TR_PROBES_MEASURED_MAX \
+	4 /* that memberd wants of us at a time; it waits for one before the next */
 #define TR_PROBE_HOSTS_MAX   128 /* whose links are measured: n - 1 turns */
 #define TR_PROBE_CALLERS_MAX 16  /* that wait for one measurement */
 #define TR_LINK_KEPT_BYTES_MAX \
