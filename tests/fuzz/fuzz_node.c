@@ -70,7 +70,7 @@ static void play(struct script script)
 	one_turns(&loop);
 	live_need(node_create(&loop, &options, &node, &error), &error, "a node");
 	for (unsigned turns = 0; memberd.script.left > 0; turns++) {
-		one_wait(ONE_TURN_NS);
+		one_wait(ONE_IDLE_NS);
 		if (turns == TURNS_MAX)
 			live_die("it does not come back to memberd");
 	}
