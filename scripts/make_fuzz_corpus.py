@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine, fuzz_tls, fuzz_shm, fuzz_relay,
-fuzz_probe, fuzz_probe_dial, fuzz_domain, fuzz_memberd, fuzz_node and fuzz_tls_port (tests/fuzz/corpus/), from
+fuzz_probe, fuzz_probe_dial, fuzz_domain, fuzz_memberd and fuzz_node (tests/fuzz/corpus/), from
 the stubs of proto/, which scripts/venv.sh makes anew if they are old. A second, independent encoder of frames and headers: see docs/protocol.md."""
 import pathlib
 import struct
@@ -610,52 +610,6 @@ def node_scripts():
     yield "another-cluster", welcome + silent + bytes([11]) + bytes([0]) + odd(77) + RIGHT * 3 + silent * 4
 
 
-def tls_port_scripts():
-    """(name, what is said over TLS to the port): a byte behind each flight spoils it, as in tls_scripts."""
-    turn = lambda end=0: bytes([end << 4 | 12])
-
-    def opens(end, greeting, how=0, spoils=RIGHT * 2):
-        return bytes([end << 4, how | greeting]) + spoils + (RIGHT * 2 if how < 224 else b"")
-
-    def relay(end, kind=2, fields=RIGHT * 7, part=RIGHT * 2):
-        return bytes([end << 4, kind - 1]) + fields + part
-
-    def probe(end, kind, first=RIGHT, second=RIGHT, part=RIGHT * 2):
-        return bytes([end << 4 | 3, kind - 1]) + RIGHT + first + second + part
-
-    def http2(end, kind, says=RIGHT, flags=RIGHT, stream=RIGHT, times=RIGHT):
-        return bytes([end << 4 | 6, kind]) + says + stream + RIGHT + flags + times + RIGHT * (1 + times[0] // 4)
-
-    raw = lambda end, how, data: bytes([end << 4 | 9, how, len(data)]) + data + RIGHT * 2
-    keys = lambda end, times=0: bytes([end << 4 | 11, times, 0, 0])
-    leaves = lambda end, how: bytes([end << 4 | 10, how]) + RIGHT
-    yield "relay", opens(0, 0) + relay(0) + turn() + opens(1, 0) + relay(1, 1) + turn(1) + turn() + raw(0, 100, b"plainly, behind it") + turn(1) + raw(1, 100, b"and back") + turn() * 2
-    yield "relay-unknown", opens(0, 0) + relay(0, fields=RIGHT + odd(9) + RIGHT * 5) + turn() * 2
-    yield "relay-more-behind", opens(0, 0) + relay(0, 1) + raw(0, 200, bytes(range(99))) + turn() + opens(1, 0) + relay(1) + raw(1, 200, bytes(99)) + turn(1) * 2
-    yield "relay-in-two", opens(0, 0) + relay(0, part=bytes([240, 0, 0, 0])) + turn() * 2
-    yield "relay-half", opens(0, 0) + relay(0, part=bytes([240, 0, 255])) + turn() * 2
-    yield "relay-new-keys", opens(0, 0) + keys(0, 40) + relay(0) + keys(0) + turn() + opens(1, 0) + keys(1) + relay(1, 1) + turn(1) * 2
-    yield "relay-farewell", opens(0, 0) + relay(0) + leaves(0, 1) + turn() + opens(1, 0) + relay(1, 1) + turn(1) + leaves(1, 0) + turn(1)
-    yield "probe", opens(0, 1) + probe(0, 1) + turn() + probe(0, 2) + turn() + probe(0, 3) + probe(0, 6) + probe(0, 7) + turn() * 3 + probe(0, 5) + turn() * 6
-    yield "probe-refused", opens(0, 1) + probe(0, 1, odd(9)) + turn() * 2
-    yield "probe-much", opens(0, 1) + probe(0, 1) + probe(0, 5, odd(1 << 50), odd(1 << 50)) + turn() * 30
-    yield "probe-new-keys", opens(0, 1) + probe(0, 1) + keys(0, 20) + probe(0, 3) + keys(0, 3) + probe(0, 6) + probe(0, 7) + turn() * 4
-    yield "probe-farewell", opens(0, 1) + probe(0, 1) + probe(0, 3) + leaves(0, 1) + turn() * 2
-    yield "http2", opens(0, 2) + http2(0, 0) + http2(0, 1) + http2(0, 2) + turn() * 4 + http2(0, 3) + http2(0, 4) + turn() * 2
-    yield "http2-pings", opens(0, 2) + http2(0, 0) + http2(0, 3, times=bytes([255])) * 6 + turn() * 4
-    yield "http2-resets", opens(0, 2) + http2(0, 0) + (http2(0, 1) + http2(0, 5)) * 4 + turn() * 4
-    yield "http2-too-long", opens(0, 2) + http2(0, 0, says=odd(0xffff)) + raw(0, 200, bytes(99)) + turn() * 2
-    yield "http2-new-keys", opens(0, 2) + keys(0, 30) + http2(0, 0) + keys(0, 3) + http2(0, 1) + http2(0, 2) + turn() * 4
-    yield "http1", opens(0, 3) + turn() * 2
-    yield "all", opens(0, 0) + opens(1, 1) + opens(2, 2) + relay(0) + probe(1, 1) + http2(2, 0) + turn() + http2(2, 1) + probe(1, 2) + turn(1) + turn(2)
-    for greeting, name in enumerate(("relay", "probe", "http2")):
-        for who, of in {"stranger": 1, "nobody": 2, "old": 3}.items():
-            yield f"{name}-of-{who}", opens(0, greeting, how=192 + 8 * of) + relay(0) + turn() * 2
-        for spoilt, how in {"bit": 130, "cut": 180, "twice": 200, "turned": 216, "between": 230, "lost": 250}.items():
-            yield f"{name}-{spoilt}", opens(0, greeting) + (relay(0), probe(0, 1), http2(0, 0))[greeting][:-1] + bytes([how, 9, 0, 1, 0, 0, 0, 0]) + turn() * 3
-    yield "plain", bytes([0, 240]) + raw(0, 100, b"PRI * HTTP/2.0") + turn() * 2
-
-
 def write(target, name, data):
     folder = CORPUS / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -692,8 +646,6 @@ def main():
         write("memberd", name, data)
     for name, data in node_scripts():
         write("node", name, data)
-    for name, data in tls_port_scripts():
-        write("tls_port", name, data)
     vote = peer.PeerMessage(vote=peer.Vote(view=3, round=17)).SerializeToString()
     write("frame", "vote", frame(PEER, vote))
     write("frame", "three", frame(TO_MEMBER, b"") + frame(PEER, vote) + frame(SEGMENT, segment()))
