@@ -69,6 +69,8 @@
 	16 /* memories of crashed workers that a node keeps, at most one of each rank */
 #define TR_LEFTOVER_KEEP_MS \
 	120000 /* for the worker that follows: by then the others are rounds ahead */
+#define TR_TO_NODE_BYTES_MAX \
+	(4u << 20) /* of what memberd says that an engine has not looked at: then no more is read */
 #define TR_JOIN_TIMEOUT_MS 10000 /* for memberd to admit a process that joins a group */
 /* Inputs that may be shown to all peers of a host at once: their bytes, to how many members, and how many of each may be shown and not be in a core. */
 #define TR_SPREAD_BYTES_MAX  1024u
@@ -95,6 +97,8 @@
 #define TR_RELAY_STRANGERS_MAX 64  /* that have not said what they want: the oldest goes */
 #define TR_RELAY_ENDS_MAX      1024 /* that wait there or call, and have the token of a pair */
 #define TR_RELAY_WAITS_MAX     4    /* of one pair: the oldest goes */
+#define TR_RELAY_WAITING_MAX \
+	4096 /* connections of one process that wait at relays: each is dialled */
 #define TR_RELAY_CALL_MS       5000 /* for the other end to come */
 #define TR_RELAY_WAIT_AGAIN_MS 250  /* before an end that was sent away waits there again */
 #define TR_RELAY_KEEPALIVE_S   10   /* of a connection that waits, and of one that is relayed */
@@ -114,7 +118,9 @@
 #define TR_PROBE_MS           20000        /* all of it; whoever is slower than that is named */
 #define TR_PROBE_ANSWER_MS \
 	(2 * TR_PROBE_MS) /* for a node to say what it measured: it may have to resolve a name first */
-#define TR_PROBES_SERVED_MAX 4   /* that others make with us at a time */
+#define TR_PROBES_SERVED_MAX 4 /* that others make with us at a time */
+#define TR_PROBES_MEASURED_MAX \
+	4 /* that memberd wants of us at a time; it waits for one before the next */
 #define TR_PROBE_HOSTS_MAX   128 /* whose links are measured: n - 1 turns */
 #define TR_PROBE_CALLERS_MAX 16  /* that wait for one measurement */
 #define TR_LINK_KEPT_BYTES_MAX \

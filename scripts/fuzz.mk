@@ -7,7 +7,7 @@ FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SAN := -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all
 FUZZ_LINK := -Wl,--as-needed -lraft -lyaml -lhwloc -luv -lnghttp2 -lprotobuf-c -lxxhash -lssl -lcrypto -lopenblas -lz -lm
 # What the targets are linked with and no more: all of it is compiled once more, with sanitizers, in every `make test`.
-FUZZ_SRC := $(call srcs,common proto collectives/core collectives/kernels collectives/transport collectives/engine daemon/membership/core daemon/api daemon/plan) \
+FUZZ_SRC := $(call srcs,common proto collectives/core collectives/kernels collectives/transport collectives/engine daemon/membership/core daemon/api daemon/plan daemon/node daemon/shell) \
 	$(addsuffix .c,collectives/sync/lease collectives/sync/options collectives/sync/schedule daemon/checkpoint/hf_config daemon/checkpoint/manifest daemon/checkpoint/safetensors client/trainctl/jobfile_parse client/trainctl/certificate) \
 	$(wildcard collectives/backend/domain*.c)
 

@@ -257,6 +257,9 @@ void group_core_destroy(struct group_core *core);
 tr_status group_core_step(struct group_core *core, const struct group_event *event,
     struct group_actions *actions, struct tr_error *error);
 
+/* TR_OK: GROUP_INSTALL of it will not be refused, unless there is no memory. Else why it will be. */
+tr_status group_core_may_install(const struct group_core *core,
+    const Traind__Peer__ViewInstall *install, struct tr_error *error);
 /* Can there be frames of this view? Numbers grow by a few with each proposal, and a member freezes for a view before anybody has it. */
 bool group_core_expects(const struct group_core *core, uint64_t view);
 

@@ -43,7 +43,7 @@ static Traind__Peer__Resume *repair_copy(const Traind__Peer__Resume *resume)
 	return copy;
 }
 
-static tr_status repair_acceptable(const struct group_core *core,
+tr_status group_core_may_install(const struct group_core *core,
     const Traind__Peer__ViewInstall *install, struct tr_error *error)
 {
 	if (!install->view || !install->resume || install->resume->base_round == 0)
@@ -51,7 +51,7 @@ static tr_status repair_acceptable(const struct group_core *core,
 	uint64_t number = install->view->number;
 	if (core->state == ROUND_FAILED || number <= core->view.number)
 		return tr_error_set(error, TR_ESTALE, "view %" PRIu64 " is old", number);
-	return TR_OK;
+	return view_check(install->view, error);
 }
 
 /* Somebody committed the round before the base: then all had voted for it, we too. */
@@ -299,7 +299,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	const Traind__Peer__Resume *resume = install->resume;
 	struct repair_plan plan;
 
-	tr_status st = repair_acceptable(core, install, error);
+	tr_status st = group_core_may_install(core, install, error);
 	if (st != TR_OK)
 		return st;
 	if (core->view.number > 0 && core->proposal < install->view->number) {

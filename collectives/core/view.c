@@ -11,7 +11,7 @@
 #define OP_SEGMENTS_MOST  4096u
 #define BANDWIDTH_MAX     0x1p40 /* bytes/s; what shares_weigh takes */
 
-static tr_status view_check(const Traind__Peer__View *message, struct tr_error *error)
+tr_status view_check(const Traind__Peer__View *message, struct tr_error *error)
 {
 	size_t n = message->n_peers;
 	bool seen[TR_GROUP_PEERS_MAX] = { false };

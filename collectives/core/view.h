@@ -32,6 +32,8 @@ struct view {
 	uint8_t owners[SHARES_OWNERS]; /* indices into peers: who owns which segments (direct) */
 };
 
+/* As view_init would say it. */
+tr_status view_check(const Traind__Peer__View *message, struct tr_error *error);
 /* TR_EPROTO: ids not ascending, ring no permutation, hub out of range, ... ; TR_ENOMEM. */
 tr_status view_init(struct view *view, const Traind__Peer__View *message, struct tr_error *error);
 void view_finish(struct view *view);

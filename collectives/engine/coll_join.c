@@ -212,6 +212,12 @@ static void on_failed(void *arg, const char *reason)
 	pthread_mutex_unlock(&join->lock);
 }
 
+static bool is_behind(void *arg)
+{
+	const struct coll_join *join = arg;
+	return engine_backlog(join->engine) >= TR_TO_NODE_BYTES_MAX;
+}
+
 static void group_joined(struct coll_join *join, const Traind__Peer__GroupJoined *joined)
 {
 	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
@@ -274,7 +280,8 @@ static const struct link_callbacks link_callbacks = { .hello = on_hello,
 	.message = on_message,
 	.lost = on_lost,
 	.refused = on_refused,
-	.failed = on_failed };
+	.failed = on_failed,
+	.behind = is_behind };
 
 /* ---- the link's thread ---- */
 

@@ -8,6 +8,9 @@
 
 #include "common/log.h"
 
+/* Then timers and sockets have a turn: memberd may say more all the time. */
+#define COMMANDS_PER_TURN 256
+
 /* What another thread asks for. */
 struct command {
 	struct command *next;
@@ -22,6 +25,7 @@ struct command {
 	struct member *member;
 	uint64_t group, peer;
 	Traind__Peer__ToNode *message;
+	size_t message_bytes;
 	struct stream stream;
 	char reason[256];
 	size_t early_bytes;
@@ -35,6 +39,7 @@ static void engine_post(struct engine *engine, struct command *command)
 	pthread_mutex_lock(&engine->lock);
 	*engine->commands_tail = command;
 	engine->commands_tail = &command->next;
+	engine->backlog += command->message_bytes;
 	engine_unpark(engine);
 	pthread_mutex_unlock(&engine->lock);
 	(void)uv_async_send(&engine->wake);
@@ -53,6 +58,7 @@ static struct command *engine_take(struct engine *engine)
 	}
 	if (command != NULL) {
 		engine->commands = command->next;
+		engine->backlog -= command->message_bytes;
 		if (engine->commands == NULL)
 			engine->commands_tail = &engine->commands;
 	}
@@ -195,12 +201,16 @@ static void command_run(struct engine *engine, struct command *command)
 static void on_wake(uv_async_t *wake)
 {
 	struct engine *engine = wake->data;
-	for (struct command *c = engine_take(engine); c != NULL; c = engine_take(engine)) {
+	for (unsigned i = 0; i < COMMANDS_PER_TURN; i++) {
+		struct command *c = engine_take(engine);
+		if (c == NULL)
+			return;
 		bool last = c->kind == COMMAND_STOP;
 		command_run(engine, c);
 		if (last)
 			return;
 	}
+	(void)uv_async_send(wake);
 }
 
 /* ---- the interface ---- */
@@ -360,12 +370,21 @@ void engine_to_node(struct engine *engine, const Traind__Peer__ToNode *message)
 		command->message = traind__peer__to_node__unpack(NULL, bytes, packed);
 	}
 	free(packed);
+	command->message_bytes = sizeof(*command) + bytes;
 	if (command->message == NULL) {
 		log_error("engine", "no memory for a message from memberd: it is lost");
 		free(command);
 		return;
 	}
 	engine_post(engine, command);
+}
+
+size_t engine_backlog(struct engine *engine)
+{
+	pthread_mutex_lock(&engine->lock);
+	size_t backlog = engine->backlog;
+	pthread_mutex_unlock(&engine->lock);
+	return backlog;
 }
 
 void engine_memberd_lost(struct engine *engine)

@@ -55,6 +55,9 @@ tr_status engine_add_worker(struct engine *engine, const Traind__Peer__StartWork
 void engine_remove(struct engine *engine, uint64_t group, uint64_t peer, const char *reason);
 /* WELCOME, VIEW_PROPOSE, VIEW_INSTALL, PEER_EVICTED, ROUNDS_RECORDED, GROUP_OVER from memberd. Copied. */
 void engine_to_node(struct engine *engine, const Traind__Peer__ToNode *message);
+/* Bytes of that which it has not looked at yet. Who reads memberd's words stops at TR_TO_NODE_BYTES_MAX (link.h), lest they be told faster than they can
+ * be done. */
+size_t engine_backlog(struct engine *engine);
 /* What nobody says twice is kept until the next WELCOME. */
 void engine_memberd_lost(struct engine *engine);
 /* A data connection whose greeting was read. Takes the stream, copies early. */

@@ -21,7 +21,8 @@
 
 /* What memberd's messages may take in one turn of the loop: starting a process takes milliseconds, and between two of a
  * thousand starts the heartbeat must go out. */
-#define BUSY_MOST_NS 20000000u
+#define BUSY_MOST_NS   20000000u
+#define BEHIND_LOOK_MS 1 /* whether what it said was done meanwhile */
 
 static void dial(struct link *link);
 
@@ -177,8 +178,9 @@ static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_
 	struct unpack_budget budget;
 	if (type != FRAME_TO_NODE)
 		return tr_error_set(error, TR_EPROTO, "frame of type %u, expected ToNode", type);
-	if (link->busy_ns >= BUSY_MOST_NS && !link->closing) {
-		(void)uv_timer_start(&link->breath, breathed, 0, 0);
+	bool behind = link->callbacks->behind != NULL && link->callbacks->behind(link->arg);
+	if ((behind || link->busy_ns >= BUSY_MOST_NS) && !link->closing) {
+		(void)uv_timer_start(&link->breath, breathed, behind ? BEHIND_LOOK_MS : 0, 0);
 		return TR_EAGAIN;
 	}
 	uint64_t since_ns = uv_hrtime();

@@ -30,6 +30,8 @@ struct link_callbacks {
 	bool (*refused)(void *arg, const char *reason);
 	/* A try ended before memberd had welcomed us, for this reason; dialling goes on. May be NULL */
 	void (*failed)(void *arg, const char *reason);
+	/* True: what was said before is still to be done, and no more is read for a moment. May be NULL */
+	bool (*behind)(void *arg);
 };
 
 struct link {

@@ -403,6 +403,18 @@ static bool view_names(const Traind__Peer__View *view, uint64_t peer)
 	return false;
 }
 
+/* What the core refuses changes nothing, and a view is not larger than one can be: of each peer and each way we keep some hundred bytes, and look
+ * through all of them. */
+static tr_status check_install(const struct member *member,
+    const Traind__Peer__ViewInstall *install, struct tr_error *error)
+{
+	tr_status st = group_core_may_install(member->core, install, error);
+	if (st == TR_OK && install->view->n_relayed > TR_RELAYED_PAIRS_MAX)
+		st = tr_error_set(error, TR_EPROTO, "bad view: %zu ways through relays",
+		    install->view->n_relayed);
+	return st;
+}
+
 void member_install(struct member *member, const Traind__Peer__ViewInstall *install)
 {
 	const Traind__Peer__View *view = install->view;
@@ -410,12 +422,14 @@ void member_install(struct member *member, const Traind__Peer__ViewInstall *inst
 	struct group_event event = { .kind = GROUP_INSTALL, .install = install };
 	if (member->over || !view_names(view, member->peer))
 		return;
-	/* The addresses first: the step's actions send to them. A view that the core refuses changes nothing else. */
-	if (view->number > member->view && note_view(member, view) != TR_OK) {
+	tr_status st = check_install(member, install, &error);
+	/* The addresses first: the step's actions send to them. */
+	if (st == TR_OK && note_view(member, view) != TR_OK) {
 		member_end(member, TR_ENOMEM, "no memory for a view");
 		return;
 	}
-	tr_status st = member_step(member, &event, &error);
+	if (st == TR_OK)
+		st = member_step(member, &event, &error);
 	if (st != TR_OK) {
 		if (st != TR_ESTALE)
 			log_warn("engine", "peer %lu: view %lu: %s", (unsigned long)member->peer,

@@ -42,7 +42,7 @@ static tr_status wait_at(struct relaying *relaying, const Traind__Peer__RelayDut
 void relaying_duties(struct relaying *relaying, const Traind__Peer__RelayDuties *duties)
 {
 	struct tr_error error = { 0 };
-	if (duties->n_relays > DUTIES_MAX || duties->n_waits > DUTIES_MAX) {
+	if (duties->n_relays > DUTIES_MAX || duties->n_waits > TR_RELAY_WAITING_MAX) {
 		log_error("relay", "more ways than a cluster can have");
 		return;
 	}

@@ -125,6 +125,12 @@ static void memberd_lost(void *arg)
 	logs_cancel(node->logs, 0);
 }
 
+static bool is_behind(void *arg)
+{
+	const struct node *node = arg;
+	return engine_backlog(node->engine) >= TR_TO_NODE_BYTES_MAX;
+}
+
 static void open_log(struct node *node, const Traind__Peer__LogRequest *request)
 {
 	logs_open(node->logs,
@@ -324,6 +330,7 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 		.welcome = welcomed,
 		.message = message,
 		.lost = memberd_lost,
+		.behind = is_behind,
 	};
 	char folder[PATH_MAX + 8];
 	(void)snprintf(folder, sizeof(folder), "%s/logs", options->folder);

@@ -157,6 +157,15 @@ tr_status probing_start(struct probing *probing, uv_loop_t *loop, struct tls_con
 	return st;
 }
 
+/* How many are under way: each has a thread. */
+static unsigned measures(const struct probing *probing)
+{
+	unsigned count = 0;
+	for (const struct probe_task *task = probing->tasks; task != NULL; task = task->next)
+		count += !task->serves;
+	return count;
+}
+
 void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *measure)
 {
 	struct probe_task *task = calloc(1, sizeof(*task));
@@ -165,6 +174,14 @@ void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *m
 		return;
 	}
 	task->measurement = measure->measurement;
+	if (measures(probing) >= TR_PROBES_MEASURED_MAX) {
+		task->status = tr_error_set(&task->error, TR_ELIMIT,
+		    "%d measurements are under way here, no more than that",
+		    TR_PROBES_MEASURED_MAX);
+		report(probing, task);
+		task_free(task);
+		return;
+	}
 	task->token[0] = measure->token_low;
 	task->token[1] = measure->token_high;
 	(void)snprintf(task->address, sizeof(task->address), "%s", measure->address);

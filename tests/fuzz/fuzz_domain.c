@@ -455,8 +455,8 @@ static void start(void)
 	waits.patience_ns = 0; /* what is sent to a UNIX socket is there at once */
 	honest(0);
 	honest(1);
-	live.descriptors = live_descriptors(false);
-	live.mapped = live_mapped();
+	live.descriptors = growth_descriptors(false);
+	live.mapped = growth_mapped();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

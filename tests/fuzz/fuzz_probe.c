@@ -167,8 +167,8 @@ static void end(pthread_t thread, bool at_once)
 static void start(void)
 {
 	log_configure(LOG_ERROR, false);
-	live.descriptors = live_descriptors(false);
-	live.mapped = live_mapped();
+	live.descriptors = growth_descriptors(false);
+	live.mapped = growth_mapped();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -9,6 +9,7 @@
 #include "collectives/transport/probe.h"
 #include "common/limits.h"
 #include "proto/probe.h"
+#include "tests/fuzz/live.h"
 #include "tests/fuzz/port.h"
 #include "tests/fuzz/tls_end.h"
 #include "tests/fuzz/waits.h"
@@ -266,8 +267,8 @@ static void start(void)
 	port = port_open(address);
 	honest(false);
 	honest(true);
-	live.descriptors = live_descriptors(false);
-	live.mapped = live_mapped();
+	live.descriptors = growth_descriptors(false);
+	live.mapped = growth_mapped();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

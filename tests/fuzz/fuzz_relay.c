@@ -391,8 +391,8 @@ static void start(void)
 		ways[i] = -1;
 	turn();
 	live.handles = handles();
-	live.descriptors = live_descriptors(false);
-	live.mapped = live_mapped();
+	live.descriptors = growth_descriptors(false);
+	live.mapped = growth_mapped();
 }
 
 static bool all_gone(void)

@@ -321,7 +321,7 @@ static void check_kept(unsigned before)
 {
 	sweep();
 	live_turns();
-	unsigned now = live_mapped();
+	unsigned now = growth_mapped();
 	if (now > before + KEPT_MAX)
 		live_die("memory of lanes that ended stays mapped");
 }
@@ -351,7 +351,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	live_begin();
 	memset(shown_base, 0, SHOWN_BYTES);
 	attack_begin(script_byte(&script));
-	unsigned mapped = live_mapped();
+	unsigned mapped = growth_mapped();
 	while (script.left > 0)
 		event(&script);
 	live_turns();

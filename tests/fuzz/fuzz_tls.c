@@ -184,7 +184,7 @@ static void start(void)
 		ends[i].fd = -1;
 	good_one_dials();
 	live_turns();
-	live.descriptors = live_descriptors(false);
+	live.descriptors = growth_descriptors(false);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

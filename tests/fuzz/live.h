@@ -23,6 +23,8 @@
 #include "collectives/engine/engine_internal.h"
 #include "collectives/transport/listener.h"
 #include "common/log.h"
+#include "tests/fuzz/growth.h"
+#include "tests/fuzz/live_worker.h"
 
 #define LIVE_HONEST UINT64_C(0x6e6f74796f757273)
 /* The groups' tokens: one that no input may have, one that all have. */
@@ -36,19 +38,8 @@
 	}
 #define LIVE_ATTACKED   2
 #define LIVE_ME         10
-#define LIVE_COUNT      1024 /* floats of an honest op */
 #define LIVE_GROWTH_MAX (256 << 10)
 #define LIVE_PATIENCE_S 20
-
-/* sanitizer/allocator_interface.h, which gcc's packages leave out. */
-size_t __sanitizer_get_current_allocated_bytes(void);
-
-struct live_worker {
-	struct channel_worker *channel;
-	float *data;
-	uint64_t calls, taken;
-	struct channel_answer answer;
-};
 
 struct live_peer { /* of a view */
 	uint64_t peer, participate_from, contribute_from, donor;
@@ -113,54 +104,6 @@ static void live_turn_all(void)
 {
 	live_turn();
 	(void)uv_run(&live.good->loop, UV_RUN_NOWAIT);
-}
-
-/* ---- workers: as coll.c's, but that nothing waits */
-
-static void live_worker_start(struct engine *engine, uint64_t group, uint64_t peer,
-    struct live_worker *worker)
-{
-	Traind__Peer__StartWorker start = TRAIND__PEER__START_WORKER__INIT;
-	struct tr_error error = { 0 };
-	int ends[2];
-	*worker = (struct live_worker){ 0 };
-	start.job_id = 3;
-	start.group = group;
-	start.peer = peer;
-	live_need(channel_pair(ends, &error), &error, "a channel");
-	live_need(engine_add_worker(engine, &start, 1, ends[0], &error), &error, "a worker");
-	live_need(channel_worker_open(ends[1], &worker->channel, &error), &error, "its channel");
-	worker->data = channel_worker_alloc(worker->channel, LIVE_COUNT * sizeof(float));
-	if (worker->data == NULL)
-		live_die("no memory for an op");
-}
-
-/* Its answer comes in a later turn. */
-static void live_call(struct live_worker *worker, struct channel_submission s)
-{
-	if (s.call != CHANNEL_SUBMIT)
-		s.id = ++worker->calls;
-	(void)channel_worker_submit(worker->channel, &s, NULL);
-}
-
-static void live_submit(struct live_worker *worker, struct channel_submission s)
-{
-	s.call = CHANNEL_SUBMIT;
-	s.contribute = 1;
-	(void)channel_worker_locate(worker->channel, worker->data, 1, &s.arena, &s.offset);
-	live_call(worker, s);
-}
-
-/* Has the newest call its answer? */
-static bool live_answered(struct live_worker *worker)
-{
-	struct channel_control *control = (struct channel_control *)(uintptr_t)
-	    channel_worker_control(worker->channel);
-	while (worker->taken != atomic_load(&control->answered)) {
-		worker->answer = control->answers[worker->taken++ % TR_CHANNEL_ANSWERS];
-		atomic_store(&control->answers_taken, worker->taken);
-	}
-	return worker->answer.id == worker->calls;
 }
 
 /* ---- memberd's part */
@@ -329,37 +272,6 @@ static unsigned live_handles(void)
 	return count;
 }
 
-/* Those that an engine makes; the sanitizer's symbolizer has pipes. `list`: for who has to find the one that is left. */
-static unsigned live_descriptors(bool list)
-{
-	unsigned count = 0;
-	for (int fd = 0; fd < 128; fd++) {
-		char path[64], is[64];
-		(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-		ssize_t n = readlink(path, is, sizeof(is) - 1);
-		is[n > 0 ? n : 0] = '\0';
-		if (strncmp(is, "socket:", 7) != 0 && strncmp(is, "anon_inode:", 11) != 0 &&
-		    strncmp(is, "/memfd:", 7) != 0)
-			continue;
-		count++;
-		if (list)
-			(void)fprintf(stderr, "live: %d: %s\n", fd, is);
-	}
-	return count;
-}
-
-static unsigned live_mapped(void)
-{
-	char line[512];
-	unsigned count = 0;
-	FILE *maps = fopen("/proc/self/maps", "re");
-	while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
-		count += strstr(line, "memfd:") != NULL;
-	if (maps != NULL)
-		(void)fclose(maps);
-	return count;
-}
-
 /* ---- one input */
 
 static void live_on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
@@ -416,8 +328,8 @@ static void live_start(bool near)
 	for (unsigned i = 0; i < 8; i++)
 		live_honest_round();
 	live.handles = live_handles();
-	live.descriptors = live_descriptors(false);
-	live.mapped = live_mapped();
+	live.descriptors = growth_descriptors(false);
+	live.mapped = growth_mapped();
 }
 
 static void live_begin(void)
@@ -449,16 +361,16 @@ static void live_end(struct live_worker *attacked, void (*sweep)(void))
 static void live_check(void)
 {
 	char text[128];
-	unsigned descriptors = live_descriptors(false);
+	unsigned descriptors = growth_descriptors(false);
 	live.heap_growth += (int64_t)__sanitizer_get_current_allocated_bytes() -
 	    (int64_t)live.heap_before;
 	if (descriptors != live.descriptors) {
-		(void)live_descriptors(true);
+		(void)growth_descriptors(true);
 		(void)snprintf(text, sizeof(text), "%u descriptors, %u before", descriptors,
 		    live.descriptors);
 		live_die(text);
 	}
-	if (live.inputs % 64 <= 8 && live_mapped() != live.mapped)
+	if (live.inputs % 64 <= 8 && growth_mapped() != live.mapped)
 		live_die("shared memory stays mapped");
 	if (live.heap_growth > LIVE_GROWTH_MAX) {
 		(void)snprintf(text, sizeof(text), "the heap grew by %ld bytes",

@@ -11,8 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/fuzz/live.h"
-
 #define PORT_ADDRESS_BYTES 64
 
 /* Listens; `address` becomes "127.0.0.1:40123". */
@@ -22,8 +20,10 @@ static inline int port_open(char address[PORT_ADDRESS_BYTES])
 	socklen_t bytes = sizeof(at);
 	int port = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (port < 0 || bind(port, (struct sockaddr *)&at, bytes) != 0 || listen(port, 64) != 0 ||
-	    getsockname(port, (struct sockaddr *)&at, &bytes) != 0)
-		live_die("no port");
+	    getsockname(port, (struct sockaddr *)&at, &bytes) != 0) {
+		perror("no port");
+		abort();
+	}
 	(void)snprintf(address, PORT_ADDRESS_BYTES, "127.0.0.1:%u", ntohs(at.sin_port));
 	return port;
 }

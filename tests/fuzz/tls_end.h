@@ -7,11 +7,14 @@
 
 #include <ftw.h>
 #include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "client/trainctl/certificate.h"
 #include "collectives/transport/tls_internal.h"
-#include "tests/fuzz/live.h"
+#include "tests/fuzz/live_worker.h" /* live_die, live_need */
 #include "tests/fuzz/script.h"
 
 #define TLS_END_FLIGHT_MAX (64u << 10)

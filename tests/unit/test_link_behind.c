@@ -1,0 +1,128 @@
+/* The link to memberd reads no more while what was said before is still to be done, so that no queue grows by what memberd says. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "collectives/engine/link.h"
+#include "proto/frame.h"
+
+static struct {
+	unsigned welcomes, messages;
+	bool behind;
+} heard;
+
+static void on_hello(void *arg, Traind__Peer__NodeHello *hello)
+{
+	(void)arg;
+	hello->incarnation = 9;
+}
+
+static void on_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
+{
+	(void)arg;
+	(void)heartbeat;
+}
+
+static void on_welcome(void *arg, const Traind__Peer__Welcome *welcome)
+{
+	(void)arg;
+	(void)welcome;
+	heard.welcomes++;
+}
+
+static void on_message(void *arg, const Traind__Peer__ToNode *message)
+{
+	(void)arg;
+	heard.messages += message->body_case == TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
+	heard.behind = true;
+}
+
+static void on_lost(void *arg)
+{
+	(void)arg;
+}
+
+static bool is_behind(void *arg)
+{
+	(void)arg;
+	return heard.behind;
+}
+
+static const struct link_callbacks callbacks = { .hello = on_hello,
+	.heartbeat = on_heartbeat,
+	.welcome = on_welcome,
+	.message = on_message,
+	.lost = on_lost,
+	.behind = is_behind };
+
+static void say(int fd, const Traind__Peer__ToNode *message)
+{
+	uint8_t bytes[FRAME_HEADER_BYTES + 64];
+	size_t count = traind__peer__to_node__pack(message, bytes + FRAME_HEADER_BYTES);
+	struct frame_header header = { .length = (uint32_t)count, .type = FRAME_TO_NODE };
+	frame_header_put(&header, bytes);
+	assert_int_equal(write(fd, bytes, FRAME_HEADER_BYTES + count), FRAME_HEADER_BYTES + count);
+}
+
+static void turn(uv_loop_t *loop, unsigned ms)
+{
+	for (uint64_t until = uv_hrtime() + ms * UINT64_C(1000000); uv_hrtime() < until;) {
+		(void)uv_run(loop, UV_RUN_NOWAIT);
+		(void)usleep(1000);
+	}
+}
+
+static void no_more_is_read_than_can_be_done(void **state)
+{
+	(void)state;
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof(at);
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__Welcome welcome = TRAIND__PEER__WELCOME__INIT;
+	Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;
+	char address[64];
+	uv_loop_t loop;
+	struct link link;
+	int port = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(port, (struct sockaddr *)&at, length), 0);
+	assert_int_equal(listen(port, 8), 0);
+	assert_int_equal(getsockname(port, (struct sockaddr *)&at, &length), 0);
+	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(link_start(&link, &loop, address, NULL, &callbacks, NULL, NULL), TR_OK);
+	turn(&loop, 50);
+	int fd = accept(port, NULL, NULL);
+	assert_true(fd >= 0);
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
+	message.welcome = &welcome;
+	say(fd, &message);
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_ROUNDS_RECORDED;
+	message.rounds_recorded = &recorded;
+	for (unsigned i = 0; i < 3; i++)
+		say(fd, &message);
+	for (unsigned i = 0; i < 4; i++) { /* the first is the welcome, which is a message, too */
+		turn(&loop, 50);
+		assert_int_equal(heard.welcomes, 1);
+		assert_int_equal(heard.messages, i);
+		heard.behind = false;
+	}
+	turn(&loop, 50);
+	link_close(&link, "over");
+	(void)close(fd);
+	(void)close(port);
+	(void)uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(no_more_is_read_than_can_be_done) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
