@@ -309,7 +309,7 @@ static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ri
 }
 
 /* How ops are cut is the same in all views of a group, as a round may go on from one to the next: as far as its founders are from each other. A
- * founder alone says nothing of who is to come. */
+ * founder alone says nothing of who is to come, and more than TR_OP_SEGMENTS_HOST have more to do with fewer owners than with more segments. */
 static uint32_t op_segments(const struct builder *b)
 {
 	bool apart = false, far = false;
@@ -321,7 +321,8 @@ static uint32_t op_segments(const struct builder *b)
 	}
 	if (apart)
 		return far ? TR_OP_SEGMENTS_LONG : 0;
-	return b->count > 1 && b->entrants[0].row.host[0] != '\0' ? TR_OP_SEGMENTS_HOST : 0;
+	bool few = b->count > 1 && b->count <= TR_OP_SEGMENTS_HOST;
+	return few && b->entrants[0].row.host[0] != '\0' ? TR_OP_SEGMENTS_HOST : 0;
 }
 
 /* `place`: behind the row of the op that its member reported before: there it is if another member has reported the same ops. `makes`: there is to
