@@ -309,7 +309,7 @@ static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ri
 }
 
 /* How ops are cut is the same in all views of a group, as a round may go on from one to the next: as far as its founders are from each other. A
- * founder alone says nothing of who is to come, and more than TR_OP_SEGMENTS_HOST have more to do with fewer owners than with more segments. */
+ * founder alone says nothing of who is to come, and of more than TR_OP_SEGMENTS_HOST some would own nothing of a smaller op. */
 static uint32_t op_segments(const struct builder *b)
 {
 	bool apart = false, far = false;
