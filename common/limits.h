@@ -20,6 +20,8 @@
 #define TR_OP_SEGMENTS_MAX (1u << 18)
 #define TR_OP_SEGMENTS_LONG \
 	120u /* of a group over long ways: dealt out evenly to 2, 3, 4, 5, 6 or 8 members; each costs little beside the way */
+#define TR_OP_SEGMENTS_HOST \
+	8u /* of a group on one host, of 128 to 256 KiB each; of large ops as elsewhere */
 #define TR_SEGMENT_BYTES_LONG \
 	(256u << 10)       /* there too: what lies on a slow connection of eight holds up the op */
 #define TR_LONG_WAY_S 2e-3 /* one way, from which on a group is over long ways */

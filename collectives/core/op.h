@@ -154,7 +154,7 @@ void *op_result_row(const struct op *op, uint32_t segment);
 tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigned contributors);
 
 /* Bytes of a segment of an op of `bytes`: small ones are cut too, so that their hops overlap. `most`: of the view;
- * `segments`: op_segments_of, 0: 24 to 32. A multiple of OP_SEGMENT_ALIGN unless `most` is less. */
+ * `segments`: op_segments_of, 0: 24 to 32; TR_OP_SEGMENTS_HOST: 8 to 32. A multiple of OP_SEGMENT_ALIGN unless `most` is less. */
 #define OP_SEGMENT_ALIGN 1024u /* 128 of the widest elements: blocks of codecs are never split */
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most, uint32_t segments);
 /* Out of the view's: with a codec segments are a fraction of that on the wire, so there are no more of them over long ways. */

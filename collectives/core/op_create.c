@@ -8,12 +8,17 @@
 #include "collectives/kernels/codec.h"
 #include "collectives/kernels/reduce.h"
 
-#define SEGMENT_LEAST (16u << 10) /* below, the header and the call cost more than overlap gains */
+/* Of ops of a middling size: how many, and of how many bytes at most and at least. */
+struct dealing {
+	uint32_t segments, middle, least;
+};
+
 /* Dealt out evenly to 2, 3, 4, 6 or 8 members. More cost more than their overlap gains while segments are small (docs/benchmarks.md); of large ops there are
- * more, for groups of more members. */
-#define SEGMENTS_SMALL 24u
+ * more, for groups of more members. Below `least` the header and the call cost more than overlap gains. */
 #define SEGMENTS_LARGE 32u
-#define SEGMENT_MIDDLE (171u << 10) /* of 4 MiB */
+static const struct dealing by_size = { 24, 171u << 10 /* of 4 MiB */, 16u << 10 };
+/* On one host nothing is under way for long: a segment's own cost is more than its overlap gains until it has some 100 KiB. */
+static const struct dealing on_one_host = { TR_OP_SEGMENTS_HOST, 256u << 10, 128u << 10 };
 
 /* ---- values ---- */
 
@@ -149,15 +154,16 @@ static tr_status op_layouts(struct op *op, const struct op_submit *submit, struc
 
 uint32_t op_segment_bytes(uint64_t bytes, uint32_t most, uint32_t segments)
 {
-	uint64_t wanted = bytes / (segments > 0 ? segments : SEGMENTS_SMALL) + OP_SEGMENT_ALIGN - 1;
+	const struct dealing *of = segments == TR_OP_SEGMENTS_HOST ? &on_one_host : &by_size;
+	bool sized = segments == 0 || of == &on_one_host;
+	uint64_t wanted = bytes / (sized ? of->segments : segments) + OP_SEGMENT_ALIGN - 1;
 	uint32_t segment;
 
-	if (segments == 0 && wanted > SEGMENT_MIDDLE)
-		wanted = bytes / SEGMENTS_LARGE > SEGMENT_MIDDLE ? bytes / SEGMENTS_LARGE
-		                                                 : SEGMENT_MIDDLE;
+	if (sized && wanted > of->middle)
+		wanted = bytes / SEGMENTS_LARGE > of->middle ? bytes / SEGMENTS_LARGE : of->middle;
 	segment = wanted > most ? most : (uint32_t)wanted;
-	if (segment < SEGMENT_LEAST)
-		segment = most < SEGMENT_LEAST ? most : SEGMENT_LEAST;
+	if (segment < of->least)
+		segment = most < of->least ? most : of->least;
 	return segment < OP_SEGMENT_ALIGN ? segment : segment - segment % OP_SEGMENT_ALIGN;
 }
 

@@ -149,10 +149,13 @@ static void test_ops_are_cut_by_how_far_the_founders_were(void **state)
 {
 	static const char *const apart[COUNT] = { "a", "b", "c", "b", "d" };
 	static const char *const together[COUNT] = { "a", "a", "a", "a", "a" };
+	static const char *const unknown[COUNT] = { "", "", "", "", "" };
 	(void)state;
 	check_cut(apart, true, TR_OP_SEGMENTS_LONG, TR_SEGMENT_BYTES_LONG);
 	check_cut(apart, false, 0, TR_SEGMENT_BYTES);
-	check_cut(together, true, 0, TR_SEGMENT_BYTES); /* it is memberd that is far */
+	check_cut(together, true, TR_OP_SEGMENTS_HOST,
+	    TR_SEGMENT_BYTES); /* it is memberd that is far */
+	check_cut(unknown, true, 0, TR_SEGMENT_BYTES);
 }
 
 int main(void)

@@ -308,7 +308,8 @@ static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ri
 	view->hub = topology_hub(peers, (unsigned)b->count);
 }
 
-/* How ops are cut is the same in all views of a group, as a round may go on from one to the next: as far as its founders are from each other. */
+/* How ops are cut is the same in all views of a group, as a round may go on from one to the next: as far as its founders are from each other. A
+ * founder alone says nothing of who is to come, and of more than TR_OP_SEGMENTS_HOST some would own nothing of a smaller op. */
 static uint32_t op_segments(const struct builder *b)
 {
 	bool apart = false, far = false;
@@ -318,7 +319,10 @@ static uint32_t op_segments(const struct builder *b)
 		apart = apart || strcmp(b->entrants[i].row.host, b->entrants[0].row.host) != 0;
 		far = far || b->entrants[i].row.latency_s >= TR_LONG_WAY_S;
 	}
-	return apart && far ? TR_OP_SEGMENTS_LONG : 0;
+	if (apart)
+		return far ? TR_OP_SEGMENTS_LONG : 0;
+	bool few = b->count > 1 && b->count <= TR_OP_SEGMENTS_HOST;
+	return few && b->entrants[0].row.host[0] != '\0' ? TR_OP_SEGMENTS_HOST : 0;
 }
 
 /* `place`: behind the row of the op that its member reported before: there it is if another member has reported the same ops. `makes`: there is to
