@@ -17,6 +17,7 @@
 #include "collectives/engine/sized.h"
 #include "collectives/transport/address.h"
 #include "collectives/transport/listener.h"
+#include "common/cores.h"
 #include "common/log.h"
 #include "common/standard_files.h"
 
@@ -125,6 +126,7 @@ static void on_hello(void *arg, Traind__Peer__NodeHello *hello)
 	hello->host = (char *)(uintptr_t)engine_host(join->engine);
 	hello->local_address = (char *)(uintptr_t)engine_local_address(join->engine);
 	hello->pid = (uint32_t)getpid();
+	hello->cores = cores_allowed();
 	hello->relays = join->relaying.busy;
 	if (!own_progress(join, &row))
 		return;

@@ -12,25 +12,26 @@
 struct figures {
 	const char *host;
 	double rtt_s, bandwidth_bytes_per_s;
+	uint32_t cores;
 };
 
 /* The slowest is first, the nearest is neither first nor last, and two of one host are apart. */
 static const struct figures at_first[COUNT] = {
-	{ "a", 0.080, 1e6 },
-	{ "b", 0.030, 9e7 },
-	{ "c", 0.050, 2e7 },
-	{ "b", 0.004, 8e7 },
-	{ "d", 0.020, 5e8 },
+	{ "a", 0.080, 1e6, 1 },
+	{ "b", 0.030, 9e7, 1 },
+	{ "c", 0.050, 2e7, 1 },
+	{ "b", 0.004, 8e7, 1 },
+	{ "d", 0.020, 5e8, 1 },
 };
 /* The last one, without the fifth: the first is fast, the third is the nearest. Round trips only fall here: memberd goes by the least of late. */
 static const struct figures later[COUNT - 1] = {
-	{ "a", 0.060, 6e8 },
-	{ "b", 0.030, 3e6 },
-	{ "c", 0.002, 2e7 },
-	{ "b", 0.004, 8e7 },
+	{ "a", 0.060, 6e8, 1 },
+	{ "b", 0.030, 3e6, 1 },
+	{ "c", 0.002, 2e7, 1 },
+	{ "b", 0.004, 8e7, 1 },
 };
 
-static void hello_from(struct world *w, uint64_t conn, const char *host)
+static void hello_from(struct world *w, uint64_t conn, const struct figures *of)
 {
 	Traind__Peer__NodeHello body = TRAIND__PEER__NODE_HELLO__INIT;
 	char name[32], address[32];
@@ -39,7 +40,8 @@ static void hello_from(struct world *w, uint64_t conn, const char *host)
 	body.incarnation = 100 + conn;
 	body.name = name;
 	body.address = address;
-	body.host = (char *)(uintptr_t)host;
+	body.host = (char *)(uintptr_t)of->host;
+	body.cores = of->cores;
 	body.slots = 1;
 	MESSAGE(w, conn, HELLO, hello, &body);
 }
@@ -88,18 +90,24 @@ static void check_views(struct world *w, const struct figures *figures, unsigned
 	}
 }
 
-static void first_view(struct world *w, const struct figures *figures)
+static void first_view_of(struct world *w, const struct figures *figures, unsigned count)
 {
+	uint64_t group = count + 1, first_peer = count + 2;
 	world_init(w);
 	world_lead(w);
-	for (unsigned i = 0; i < COUNT; i++)
-		hello_from(w, i + 1, figures[i].host);
-	heartbeats(w, figures, COUNT);
-	submit(w, 1, "a", native_spec(COUNT));
-	for (unsigned i = 0; i < COUNT; i++)
-		ready(w, i + 1, GROUP, FIRST_PEER + i, 0);
-	for (unsigned i = 0; i < COUNT; i++)
-		report(w, i + 1, GROUP, FIRST_PEER + i, 1, 0, 0, 0, 0, false, 0, 0);
+	for (unsigned i = 0; i < count; i++)
+		hello_from(w, i + 1, &figures[i]);
+	heartbeats(w, figures, count);
+	submit(w, 1, "a", native_spec(count));
+	for (unsigned i = 0; i < count; i++)
+		ready(w, i + 1, group, first_peer + i, 0);
+	for (unsigned i = 0; i < count; i++)
+		report(w, i + 1, group, first_peer + i, 1, 0, 0, 0, 0, false, 0, 0);
+}
+
+static void first_view(struct world *w, const struct figures *figures)
+{
+	first_view_of(w, figures, COUNT);
 }
 
 /* The last one is lost. */
@@ -131,8 +139,9 @@ static void check_cut(const char *const hosts[COUNT], bool far, uint32_t segment
 	struct figures first[COUNT], second[COUNT];
 	struct world w;
 	for (unsigned i = 0; i < COUNT; i++) {
-		first[i] = (struct figures){ hosts[i], far && i == 2 ? 0.004 : 0.0039, 1e8 };
-		second[i] = (struct figures){ hosts[i], 0.0002, 1e8 };
+		first[i] = (struct figures){ hosts[i], far && i == 2 ? 0.004 : 0.0039, 1e8,
+			COUNT - 1 };
+		second[i] = (struct figures){ hosts[i], 0.0002, 1e8, 64 };
 	}
 	first_view(&w, first);
 	assert_int_equal(w.install[1]->view_install->view->op_segments, segments);
@@ -158,11 +167,34 @@ static void test_ops_are_cut_by_how_far_the_founders_were(void **state)
 	check_cut(unknown, true, 0, TR_SEGMENT_BYTES);
 }
 
+/* More of them than the least that one may run on, or two. */
+static void test_ops_of_one_host_are_cut_by_its_cores(void **state)
+{
+	static const struct {
+		unsigned founders;
+		uint32_t cores, segments;
+	} cases[] = { { 2, 0, TR_OP_SEGMENTS_HOST }, { 2, 64, TR_OP_SEGMENTS_HOST },
+		{ 3, 2, TR_OP_SEGMENTS_HOST }, { 3, 3, 0 }, { 3, 0, 0 },
+		{ 8, 7, TR_OP_SEGMENTS_HOST }, { 1, 1, 0 } };
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct figures figures[TR_OP_SEGMENTS_HOST];
+		struct world w;
+		for (unsigned k = 0; k < cases[i].founders; k++)
+			figures[k] = (struct figures){ "a", 1e-4, 1e9,
+				k == 0 ? 64 : cases[i].cores };
+		first_view_of(&w, figures, cases[i].founders);
+		assert_int_equal(w.install[1]->view_install->view->op_segments, cases[i].segments);
+		world_finish(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_views_follow_what_heartbeats_say),
 		cmocka_unit_test(test_ops_are_cut_by_how_far_the_founders_were),
+		cmocka_unit_test(test_ops_of_one_host_are_cut_by_its_cores),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

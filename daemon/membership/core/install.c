@@ -308,8 +308,22 @@ static void fill_links(struct builder *b, Traind__Peer__View *view, uint32_t *ri
 	view->hub = topology_hub(peers, (unsigned)b->count);
 }
 
-/* How ops are cut is the same in all views of a group, as a round may go on from one to the next: as far as its founders are from each other. A
- * founder alone says nothing of who is to come, and of more than TR_OP_SEGMENTS_HOST some would own nothing of a smaller op. */
+/* Founders of one host for whom fewer, larger segments are best: two, or more of them than it has cores. Where each has a core of its own, more segments let all of them add up at once;
+ * a founder alone says nothing of who is to come, and of more than TR_OP_SEGMENTS_HOST some would own nothing of a smaller op. */
+static bool share_cores(const struct builder *b)
+{
+	uint32_t cores = UINT32_MAX;
+	if (b->entrants[0].row.host[0] == '\0' || b->count < 2 || b->count > TR_OP_SEGMENTS_HOST)
+		return false;
+	for (size_t i = 0; i < b->count; i++) {
+		const struct node *node = state_node(b->m, b->entrants[i].peer->node);
+		if (node->hello->cores < cores)
+			cores = node->hello->cores;
+	}
+	return b->count == 2 || (cores > 0 && b->count > cores);
+}
+
+/* How ops are cut is the same in all views of a group, as a round may go on from one to the next: as far as its founders are from each other. */
 static uint32_t op_segments(const struct builder *b)
 {
 	bool apart = false, far = false;
@@ -321,8 +335,7 @@ static uint32_t op_segments(const struct builder *b)
 	}
 	if (apart)
 		return far ? TR_OP_SEGMENTS_LONG : 0;
-	bool few = b->count > 1 && b->count <= TR_OP_SEGMENTS_HOST;
-	return few && b->entrants[0].row.host[0] != '\0' ? TR_OP_SEGMENTS_HOST : 0;
+	return share_cores(b) ? TR_OP_SEGMENTS_HOST : 0;
 }
 
 /* `place`: behind the row of the op that its member reported before: there it is if another member has reported the same ops. `makes`: there is to
