@@ -102,7 +102,7 @@ struct engine {
 
 	pthread_mutex_t lock; /* of what follows */
 	struct command *commands, **commands_tail;
-	size_t backlog; /* bytes of memberd's words among them */
+	size_t backlog;          /* bytes of memberd's words among them */
 	struct member_row *rows; /* newest progress of every member */
 	double bandwidth_bytes_per_s;
 	unsigned callers; /* in engine_drive, for an answer */
