@@ -19,7 +19,7 @@
 
 #include "common/error.h"
 
-#define FRAME_GREETING            "TRAIND5\n"
+#define FRAME_GREETING            "TRAIND6\n"
 #define FRAME_GREETING_BYTES      8
 #define FRAME_GREETING_NAME_BYTES 6 /* then comes the version of frames */
 #define FRAME_HEADER_BYTES        8

@@ -343,9 +343,9 @@ def frame(length, kind, payload=b"", check=None):
 HOSTILE = {
     "garbage": os.urandom(4096),
     "half a greeting": b"TRAI",
-    "a greeting and garbage": b"TRAIND5\n" + b"\xff" * 64,
-    "half a frame": b"TRAIND5\n" + b"\x10\x00",
-    "a length of 4 GiB": b"TRAIND5\n" + frame(0xFFFFFFFF, 1),
+    "a greeting and garbage": b"TRAIND6\n" + b"\xff" * 64,
+    "half a frame": b"TRAIND6\n" + b"\x10\x00",
+    "a length of 4 GiB": b"TRAIND6\n" + frame(0xFFFFFFFF, 1),
     "half an HTTP/2 preface": b"PRI * HT",
     "an HTTP/2 preface and garbage": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + os.urandom(512),
     "a huge HTTP line": b"GET /" + b"a" * 100000,
@@ -372,7 +372,7 @@ def test_hostile_bytes_are_dropped(cluster, kind):
     assert len(cluster.wait_nodes(alive=2)) == 2
 
 
-@pytest.mark.parametrize("bytes_sent", [b"\x00" * 64, b"TRAIND5\n" + b"\xff" * 64], ids=["garbage", "bad frame"])
+@pytest.mark.parametrize("bytes_sent", [b"\x00" * 64, b"TRAIND6\n" + b"\xff" * 64], ids=["garbage", "bad frame"])
 def test_the_reason_of_a_drop_is_logged(cluster, bytes_sent):
     for daemon in [cluster.memberd, cluster.nodes[0]]:
         with socket.create_connection(("127.0.0.1", daemon.port), DEADLINE_S) as connection:
@@ -381,7 +381,7 @@ def test_the_reason_of_a_drop_is_logged(cluster, bytes_sent):
             daemon.wait_log(f"127.0.0.1:{port}")
 
 
-@pytest.mark.parametrize("greeting", [b"", b"TRAIND5\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
+@pytest.mark.parametrize("greeting", [b"", b"TRAIND6\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
                          ids=["silent", "frames", "HTTP/2"])
 def test_ten_thousand_idle_connections_harm_nobody(tmp_path, greeting):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

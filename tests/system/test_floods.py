@@ -40,7 +40,7 @@ def register(memberd, name):
     """A node that speaks by itself; returns its socket."""
     hello = field(2, int.from_bytes(os.urandom(7), "little")) + field(3, name.encode()) + field(4, b"127.0.0.1:1")
     connection = socket.create_connection(("127.0.0.1", memberd.port), DEADLINE_S)
-    connection.sendall(b"TRAIND5\n" + frame(1, field(1, hello)))
+    connection.sendall(b"TRAIND6\n" + frame(1, field(1, hello)))
     return connection
 
 
@@ -73,7 +73,7 @@ def test_a_peer_that_floods_memberd_costs_no_memory_and_silences_nobody(tmp_path
         assert "(node-1) is lost" not in cluster.memberd.log()
 
 
-@pytest.mark.parametrize("bytes_sent", [b"garbage!", b"TRAIND5\n" + b"\xff" * 64,
+@pytest.mark.parametrize("bytes_sent", [b"garbage!", b"TRAIND6\n" + b"\xff" * 64,
                                         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64], ids=["bytes", "frames", "HTTP/2"])
 def test_strangers_do_not_fill_the_log(tmp_path, bytes_sent):
     """Of a thousand connections that are dropped a few have a line, and one line counts the others."""

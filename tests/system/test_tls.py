@@ -157,7 +157,7 @@ def test_certificates_that_are_refused(cluster, ca, strangers, tmp_path, who, wo
     with socket.create_connection(("127.0.0.1", cluster.memberd.port)) as plain:
         with pytest.raises(OSError) as refused:
             with client_context(ca, node).wrap_socket(plain, server_hostname="localhost") as stream:
-                stream.sendall(b"TRAIND5\n")
+                stream.sendall(b"TRAIND6\n")
                 assert stream.recv(1) != b"", "it was let in"
                 raise AssertionError("it was let in")
         assert alert in str(refused.value).lower()

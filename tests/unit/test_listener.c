@@ -134,7 +134,7 @@ static void protocols_are_told_apart(void **state)
 		enum listener_protocol protocol;
 		const char *early;
 	} cases[] = {
-		{ "TRAIND5\nrest", LISTENER_FRAMES, "" },
+		{ "TRAIND6\nrest", LISTENER_FRAMES, "" },
 		{ "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", LISTENER_HTTP2, "PRI " },
 		{ "GET / HTTP/1.1\r\n", LISTENER_HTTP1, "GET " },
 		{ "HEAD / HTTP/1.1\r\n", LISTENER_HTTP1, "HEAD " },
@@ -160,7 +160,7 @@ static void greeting_in_pieces(void **state)
 {
 	struct fixture *fx = *state;
 	int fd = dial(fx);
-	for (const char *c = "TRAIND5\n"; *c != '\0'; c++) {
+	for (const char *c = "TRAIND6\n"; *c != '\0'; c++) {
 		assert_int_equal(fx->accepted, 0);
 		assert_int_equal(send(fd, c, 1, MSG_NOSIGNAL), 1);
 		for (int i = 0; i < 3; i++)
@@ -183,7 +183,7 @@ static void garbage_is_dropped(void **state)
 		run_until_dropped(fx, fd);
 		(void)close(fd);
 	}
-	int fd = dial_and_say(fx, "TRAIND5\n"); /* others are unharmed */
+	int fd = dial_and_say(fx, "TRAIND6\n"); /* others are unharmed */
 	run_until_accepted(fx, 1);
 	(void)close(fd);
 }
@@ -215,7 +215,7 @@ static void thousands_of_idle_connections(void **state)
 		(void)uv_run(&fx->loop, UV_RUN_NOWAIT);
 	}
 	run_until_dropped(fx, fds[0]); /* the oldest had to go */
-	int fd = dial_and_say(fx, "TRAIND5\n");
+	int fd = dial_and_say(fx, "TRAIND6\n");
 	run_until_accepted(fx, 1);
 	(void)close(fd);
 	unsigned alive = 0;
@@ -233,7 +233,7 @@ static void out_of_descriptors(void **state)
 	struct fixture *fx = *state;
 	struct rlimit limit;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-	int fd = dial_and_say(fx, "TRAIND5\n");
+	int fd = dial_and_say(fx, "TRAIND6\n");
 	int lowest_free = fcntl(fd, F_DUPFD, 0);
 	assert_true(lowest_free >= 0);
 	(void)close(lowest_free);
