@@ -429,7 +429,7 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	st = o->tls != NULL ? tls_context_load(o->tls, &join->tls, error)
 	                    : address_check_plain(o->membership, o->insecure, error);
 	const struct engine_links links = { o->transport, o->sockets, o->congestion, join->tls,
-		o->membership };
+		o->membership, o->insecure };
 	if (st == TR_OK)
 		st = engine_set_links(join->engine, &links, error);
 	if (st != TR_OK)
@@ -446,8 +446,8 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 	fill_wish(join, o);
 	st = tls_context_check_address(join->tls, join->wish.address, error);
 	if (st == TR_OK)
-		st = relaying_start(&join->relaying, &join->loop, join->tls, join->listener,
-		    o->membership, error);
+		st = relaying_start(&join->relaying, &join->loop, join->tls, o->insecure,
+		    join->listener, o->membership, error);
 	if (st == TR_OK)
 		st = link_start(&join->link, &join->loop, o->membership, join->tls, &link_callbacks,
 		    join, error);

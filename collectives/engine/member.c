@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/transport/address.h"
 #include "common/digest.h"
 #include "common/log.h"
 
@@ -415,6 +416,21 @@ static tr_status check_install(const struct member *member,
 	return st;
 }
 
+/* Nobody's tensors leave this machine in plain words because memberd says so. */
+static tr_status check_reach(const struct member *member, const Traind__Peer__View *view,
+    struct tr_error *error)
+{
+	bool anywhere = member->engine->links.tls != NULL || member->engine->links.insecure;
+	tr_status st = TR_OK;
+	for (size_t i = 0; st == TR_OK && i < view->n_peers; i++)
+		if (view->peers[i]->peer != member->peer && view->peers[i]->address[0] != '\0')
+			st = address_check_told(view->peers[i]->address, anywhere, error);
+	for (size_t i = 0; st == TR_OK && i < view->n_relayed; i++)
+		if (view->relayed[i]->address[0] != '\0')
+			st = address_check_told(view->relayed[i]->address, anywhere, error);
+	return st;
+}
+
 void member_install(struct member *member, const Traind__Peer__ViewInstall *install)
 {
 	const Traind__Peer__View *view = install->view;
@@ -423,6 +439,10 @@ void member_install(struct member *member, const Traind__Peer__ViewInstall *inst
 	if (member->over || !view_names(view, member->peer))
 		return;
 	tr_status st = check_install(member, install, &error);
+	if (st == TR_OK && check_reach(member, view, &error) == TR_EREFUSED) {
+		member_end(member, TR_EREFUSED, error.text);
+		return;
+	}
 	/* The addresses first: the step's actions send to them. */
 	if (st == TR_OK && note_view(member, view) != TR_OK) {
 		member_end(member, TR_ENOMEM, "no memory for a view");

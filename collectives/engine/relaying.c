@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "collectives/transport/address.h"
 #include "collectives/transport/relay.h"
 #include "collectives/transport/relay_waits.h"
 #include "common/limits.h"
@@ -11,8 +12,9 @@
 #define DUTIES_MAX ((size_t)TR_NODES_MAX * TR_RELAYED_PAIRS_MAX)
 
 tr_status relaying_start(struct relaying *relaying, uv_loop_t *loop, struct tls_context *tls,
-    struct listener *listener, const char *memberd, struct tr_error *error)
+    bool insecure, struct listener *listener, const char *memberd, struct tr_error *error)
 {
+	relaying->anywhere = tls != NULL || insecure;
 	(void)snprintf(relaying->memberd, sizeof(relaying->memberd), "%s", memberd);
 	tr_status st = relay_create(TR_RELAY_JOINED_MAX, &relaying->relay, error);
 	return st == TR_OK ? relay_waits_create(loop, tls, listener, &relaying->waits, error) : st;
@@ -24,8 +26,11 @@ static tr_status wait_at(struct relaying *relaying, const Traind__Peer__RelayDut
 	struct conn_relay *rows = calloc(duties->n_waits + 1, sizeof(*rows));
 	if (rows == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory to wait at relays");
-	for (size_t i = 0; i < duties->n_waits; i++) {
+	tr_status st = TR_OK;
+	for (size_t i = 0; st == TR_OK && i < duties->n_waits; i++) {
 		const Traind__Peer__Relayed *row = duties->waits[i];
+		if (row->address[0] != '\0')
+			st = address_check_told(row->address, relaying->anywhere, error);
 		rows[i].say = (struct relay_message){ .kind = RELAY_WAIT,
 			.group = row->group,
 			.from = row->from,
@@ -34,7 +39,8 @@ static tr_status wait_at(struct relaying *relaying, const Traind__Peer__RelayDut
 		(void)snprintf(rows[i].address, TR_ADDRESS_MAX, "%s",
 		    row->address[0] != '\0' ? row->address : relaying->memberd);
 	}
-	tr_status st = relay_waits_set(relaying->waits, rows, duties->n_waits, error);
+	if (st == TR_OK)
+		st = relay_waits_set(relaying->waits, rows, duties->n_waits, error);
 	free(rows);
 	return st;
 }

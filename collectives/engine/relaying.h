@@ -19,12 +19,13 @@ struct relaying {
 	struct relay *relay;
 	struct relay_waits *waits;
 	char memberd[TR_ADDRESS_MAX]; /* where it is dialled: it may be a relay, too */
+	bool anywhere;                /* with TLS, or insecure: beyond loopback too */
 	bool busy;                    /* it has duties */
 };
 
-/* The listener is borrowed until relaying_close; `tls`, which may be NULL, is held. */
+/* The listener is borrowed until relaying_close; `tls`, which may be NULL, is held. Without it, nor `insecure`, relays beyond loopback are not dialled. */
 tr_status relaying_start(struct relaying *relaying, uv_loop_t *loop, struct tls_context *tls,
-    struct listener *listener, const char *memberd, struct tr_error *error);
+    bool insecure, struct listener *listener, const char *memberd, struct tr_error *error);
 /* All of them; what was to be done before and is not among them ends. */
 void relaying_duties(struct relaying *relaying, const Traind__Peer__RelayDuties *duties);
 void relaying_accept(struct relaying *relaying, struct stream stream); /* LISTENER_RELAY; takes it */

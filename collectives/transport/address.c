@@ -169,9 +169,10 @@ tr_status address_refuse_plain(const char *text, struct tr_error *error)
 	    text);
 }
 
-static bool resolves_to_loopback(const struct address *address)
+/* `flags`: AI_NUMERICHOST: as it stands there. */
+static bool resolves_to_loopback(const struct address *address, int flags)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags };
 	struct addrinfo *found;
 	if (getaddrinfo(address->host, address->port, &hints, &found) != 0)
 		return false;
@@ -186,7 +187,17 @@ tr_status address_check_plain(const char *text, bool insecure, struct tr_error *
 {
 	struct address address;
 	tr_status st = address_parse(text, &address, error);
-	if (st != TR_OK || insecure || address.is_unix || resolves_to_loopback(&address))
+	if (st != TR_OK || insecure || address.is_unix || resolves_to_loopback(&address, 0))
+		return st;
+	return address_refuse_plain(text, error);
+}
+
+tr_status address_check_told(const char *text, bool insecure, struct tr_error *error)
+{
+	struct address address;
+	tr_status st = address_parse(text, &address, error);
+	if (st != TR_OK || insecure || address.is_unix || strcmp(address.host, "localhost") == 0 ||
+	    resolves_to_loopback(&address, AI_NUMERICHOST))
 		return st;
 	return address_refuse_plain(text, error);
 }

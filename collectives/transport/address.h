@@ -32,6 +32,8 @@ bool address_is_local(const struct sockaddr *sa);
 /* For who dials `text` without TLS. TR_EREFUSED: it is not loopback, nor `insecure`; the line says what to write. A name
  * that does not resolve counts as a stranger's. */
 tr_status address_check_plain(const char *text, bool insecure, struct tr_error *error);
+/* The same of an address that another one has told us, and nobody is asked what its name stands for: a name but localhost is a stranger's. */
+tr_status address_check_told(const char *text, bool insecure, struct tr_error *error);
 /* That line. */
 tr_status address_refuse_plain(const char *text, struct tr_error *error);
 

@@ -313,8 +313,8 @@ static tr_status open_ports(struct node *node, const struct node_options *option
 	st = listener_start(node->loop, options->listen, options->insecure, node->tls, accepted,
 	    node, &node->listener, error);
 	if (st == TR_OK)
-		st = relaying_start(&node->relaying, node->loop, node->tls, node->listener,
-		    options->memberd, error);
+		st = relaying_start(&node->relaying, node->loop, node->tls, options->insecure,
+		    node->listener, options->memberd, error);
 	if (st == TR_OK)
 		st = open_api_socket(node, options, error);
 	return st;
@@ -346,14 +346,16 @@ static tr_status open_parts(struct node *node, const struct node_options *option
 		st = tls_context_load(options->tls, &node->tls, error);
 	if (st == TR_OK && options->tls == NULL)
 		st = address_check_plain(options->memberd, options->insecure, error);
-	const struct engine_links links = { .tls = node->tls, .memberd = options->memberd };
+	const struct engine_links links = { .tls = node->tls,
+		.memberd = options->memberd,
+		.insecure = options->insecure };
 	if (st == TR_OK)
 		st = engine_set_links(node->engine, &links, error);
 	node->probing.report = report;
 	node->probing.arg = node;
 	node->probing.trainworker = options->trainworker;
 	if (st == TR_OK)
-		st = probing_start(&node->probing, node->loop, node->tls, error);
+		st = probing_start(&node->probing, node->loop, node->tls, options->insecure, error);
 	if (st == TR_OK)
 		st = open_ports(node, options, error);
 	if (st == TR_OK)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "collectives/transport/address.h"
 #include "collectives/transport/probe.h"
 #include "collectives/transport/socket.h"
 #include "common/limits.h"
@@ -145,9 +146,10 @@ static void begin(struct probing *probing, struct probe_task *task)
 }
 
 tr_status probing_start(struct probing *probing, uv_loop_t *loop, struct tls_context *tls,
-    struct tr_error *error)
+    bool insecure, struct tr_error *error)
 {
 	probing->tls = tls;
+	probing->anywhere = tls != NULL || insecure;
 	atomic_init(&probing->stop, false);
 	while (getrandom(probing->token, sizeof(probing->token), 0) < 0)
 		if (errno != EINTR)
@@ -166,6 +168,19 @@ static unsigned measures(const struct probing *probing)
 	return count;
 }
 
+/* What would be too much for us, or goes where nobody allowed it. */
+static tr_status check_measure(const struct probing *probing,
+    const Traind__Peer__MeasureLink *measure, struct tr_error *error)
+{
+	if (measures(probing) >= TR_PROBES_MEASURED_MAX)
+		return tr_error_set(error, TR_ELIMIT,
+		    "%d measurements are under way here, no more than that",
+		    TR_PROBES_MEASURED_MAX);
+	return measure->address[0] == '\0'
+	    ? TR_OK
+	    : address_check_told(measure->address, probing->anywhere, error);
+}
+
 void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *measure)
 {
 	struct probe_task *task = calloc(1, sizeof(*task));
@@ -174,10 +189,8 @@ void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *m
 		return;
 	}
 	task->measurement = measure->measurement;
-	if (measures(probing) >= TR_PROBES_MEASURED_MAX) {
-		task->status = tr_error_set(&task->error, TR_ELIMIT,
-		    "%d measurements are under way here, no more than that",
-		    TR_PROBES_MEASURED_MAX);
+	task->status = check_measure(probing, measure, &task->error);
+	if (task->status != TR_OK) {
 		report(probing, task);
 		task_free(task);
 		return;

@@ -16,6 +16,7 @@ struct probe_task;
 struct probing {
 	struct mailbox box;
 	struct tls_context *tls; /* borrowed; NULL: plain */
+	bool anywhere;           /* with TLS, or insecure: beyond loopback too */
 	uint64_t token[2];       /* ours, which memberd gives to who is to measure */
 	const char *trainworker; /* its path, for layers; set before, borrowed */
 	struct probe_task *tasks;
@@ -28,7 +29,7 @@ struct probing {
 
 /* Set `report` and `arg` before. */
 tr_status probing_start(struct probing *probing, uv_loop_t *loop, struct tls_context *tls,
-    struct tr_error *error);
+    bool insecure, struct tr_error *error);
 void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *measure);
 void probing_accept(struct probing *probing, struct stream stream); /* LISTENER_PROBE; takes it */
 /* Ends what is under way: within 100 ms, or when a name is resolved that was being looked up. A zeroed one: nothing. */

@@ -63,11 +63,11 @@ static void welcome(struct fx *fx, const bool *all)
 	fx_tell(fx, all, &message);
 }
 
-/* The second is dialled at that port. */
-static void found_pair(struct fx *fx, const struct engine_links *links, uint16_t port)
+/* The second is dialled there. */
+static void found_at(struct fx *fx, const struct engine_links *links, const char *address)
 {
 	const bool all[FX_HOSTS_MAX] = { true, true };
-	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%u", port);
+	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "%s", address);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(engine_set_links(fx->hosts[i].engine, links, NULL), TR_OK);
 		fx_attach(&fx->hosts[i]);
@@ -75,6 +75,13 @@ static void found_pair(struct fx *fx, const struct engine_links *links, uint16_t
 	}
 	welcome(fx, all);
 	fx_found(fx, 2);
+}
+
+static void found_pair(struct fx *fx, const struct engine_links *links, uint16_t port)
+{
+	char address[TR_ADDRESS_MAX];
+	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
+	found_at(fx, links, address);
 }
 
 /* The one connection there is breaks while another one is being dialled, which gets no answer: the peer has its time from then on. */
@@ -168,11 +175,28 @@ static void a_new_way_has_its_own_time(void **state)
 	(void)close(relay);
 }
 
+/* Memberd may say where peers are, but not that tensors leave this machine without TLS. */
+static void nobody_beyond_loopback_is_dialled_without_the_users_word(void **state)
+{
+	struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 1 };
+	struct tr_error error = { 0 };
+	struct tr_round round;
+	(void)state;
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	found_at(fx, &links, "192.0.2.1:7070"); /* RFC 5737 */
+	assert_int_equal(tr_round_begin(fx->hosts[0].group, &round, &error), TR_EREFUSED);
+	assert_non_null(strstr(error.text, "address 192.0.2.1:7070 is not a loopback address"));
+	assert_int_equal(tr_round_begin(fx->hosts[1].group, &round, &error), TR_OK);
+	fx_stop(fx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_second_connection_that_fails_is_a_first_try),
 		cmocka_unit_test(a_new_way_has_its_own_time),
+		cmocka_unit_test(nobody_beyond_loopback_is_dialled_without_the_users_word),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,7 +287,13 @@ static void plain_addresses_to_dial_are_checked(void **state)
 		assert_non_null(strstr(error.text, elsewhere[i]));
 		assert_non_null(strstr(error.text, "--insecure"));
 		assert_int_equal(address_check_plain(elsewhere[i], true, &error), TR_OK);
+		assert_int_equal(address_check_told(elsewhere[i], false, &error), TR_EREFUSED);
+		assert_int_equal(address_check_told(elsewhere[i], true, &error), TR_OK);
 	}
+	for (size_t i = 0; i < sizeof(here) / sizeof(here[0]); i++)
+		assert_int_equal(address_check_told(here[i], false, &error), TR_OK);
+	assert_int_equal(address_check_told("localhost:1", false, &error), TR_OK);
+	assert_int_equal(address_check_told("nowhere", false, &error), TR_EINVAL);
 	assert_int_equal(address_check_plain("nowhere", true, &error), TR_EINVAL);
 }
 
