@@ -462,7 +462,7 @@ static void start(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct script script = { data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
-	if (live.inputs == 0)
+	if (live_inputs == 0)
 		start();
 	live_begin();
 	uint8_t how = script_byte(&script);

@@ -175,7 +175,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct script script = { data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
 	pthread_t thread;
-	if (live.inputs == 0)
+	if (live_inputs == 0)
 		start();
 	live_begin();
 	memset(&probe, 0, sizeof(probe));

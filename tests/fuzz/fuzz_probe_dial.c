@@ -288,8 +288,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check(st, &figures, &error);
 	if (st == TR_OK && other.ahead)
 		live_die("a round trip is measured whose end was said before its beginning");
-	if (live.inputs % 4 == 1)
-		honest(live.inputs % 8 == 1);
+	if (live_inputs % 4 == 1)
+		honest(live_inputs % 8 == 1);
 	live_check();
 	return 0;
 }

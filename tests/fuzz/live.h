@@ -55,7 +55,6 @@ struct live {
 	unsigned handles, descriptors, mapped;
 	size_t heap_before;
 	int64_t heap_growth;
-	unsigned long inputs;
 };
 
 static struct live live;
@@ -71,20 +70,6 @@ int uv_thread_create(uv_thread_t *thread, uv_thread_cb entry, void *arg)
 		return 0;
 	*(void **)&real = dlsym(RTLD_NEXT, "uv_thread_create");
 	return real(thread, entry, arg);
-}
-
-static void live_die(const char *what)
-{
-	(void)fprintf(stderr, "live: input %lu: %s\n", live.inputs, what);
-	abort();
-}
-
-static void live_need(tr_status st, const struct tr_error *error, const char *what)
-{
-	if (st == TR_OK)
-		return;
-	(void)fprintf(stderr, "live: %s: %s\n", what, error->text);
-	abort();
 }
 
 static void live_turn(void)
@@ -334,7 +319,7 @@ static void live_start(bool near)
 
 static void live_begin(void)
 {
-	live.inputs++;
+	live_inputs++;
 	live.heap_before = __sanitizer_get_current_allocated_bytes();
 }
 
@@ -370,7 +355,7 @@ static void live_check(void)
 		    live.descriptors);
 		live_die(text);
 	}
-	if (live.inputs % 64 <= 8 && growth_mapped() != live.mapped)
+	if (live_inputs % 64 <= 8 && growth_mapped() != live.mapped)
 		live_die("shared memory stays mapped");
 	if (live.heap_growth > LIVE_GROWTH_MAX) {
 		(void)snprintf(text, sizeof(text), "the heap grew by %ld bytes",

@@ -7,12 +7,9 @@
 
 #include "collectives/engine/channel_worker.h"
 #include "collectives/engine/engine.h"
+#include "tests/fuzz/die.h"
 
 #define LIVE_COUNT 1024 /* floats of its memory */
-
-/* Who includes it has these. */
-static void live_die(const char *what);
-static void live_need(tr_status st, const struct tr_error *error, const char *what);
 
 struct live_worker {
 	struct channel_worker *channel;

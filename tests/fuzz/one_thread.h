@@ -296,11 +296,11 @@ static bool one_may_dial(const struct sockaddr *to)
 	return false;
 }
 
-int connect(int fd, const struct sockaddr *to, socklen_t bytes)
+int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes) /* as glibc declares it */
 {
 	one.dialled++;
-	if (one_is_ours() && one_may_dial(to))
-		return (int)syscall(SYS_connect, fd, to, bytes);
+	if (one_is_ours() && one_may_dial(to.__sockaddr__))
+		return (int)syscall(SYS_connect, fd, to.__sockaddr__, bytes);
 	one.refused++;
 	errno = ECONNREFUSED;
 	return -1;

@@ -12,25 +12,10 @@
 #define SEEN_GROWTH_MAX (256 << 10) /* over all inputs */
 
 static struct {
-	unsigned long inputs;
 	unsigned descriptors, mapped;
 	size_t heap_before;
 	int64_t heap_growth;
 } seen;
-
-static void live_die(const char *what)
-{
-	(void)fprintf(stderr, "input %lu: %s\n", seen.inputs, what);
-	abort();
-}
-
-static void live_need(tr_status st, const struct tr_error *error, const char *what)
-{
-	if (st == TR_OK)
-		return;
-	(void)fprintf(stderr, "%s: %s\n", what, error->text);
-	abort();
-}
 
 static void seen_look(void)
 {
@@ -47,7 +32,7 @@ static void seen_start(void)
 
 static void seen_begin(void)
 {
-	seen.inputs++;
+	live_inputs++;
 	seen.heap_before = __sanitizer_get_current_allocated_bytes();
 }
 
@@ -63,7 +48,7 @@ static void seen_check(void)
 		    seen.descriptors);
 		live_die(text);
 	}
-	if (seen.inputs % 64 <= 8 && growth_mapped() != seen.mapped)
+	if (live_inputs % 64 <= 8 && growth_mapped() != seen.mapped)
 		live_die("shared memory stays mapped");
 	if (seen.heap_growth > SEEN_GROWTH_MAX) {
 		(void)snprintf(text, sizeof(text), "the heap grew by %ld bytes",

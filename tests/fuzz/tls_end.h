@@ -14,7 +14,7 @@
 
 #include "client/trainctl/certificate.h"
 #include "collectives/transport/tls_internal.h"
-#include "tests/fuzz/live_worker.h" /* live_die, live_need */
+#include "tests/fuzz/die.h"
 #include "tests/fuzz/script.h"
 
 #define TLS_END_FLIGHT_MAX (64u << 10)
