@@ -4,6 +4,7 @@
 #include "collectives/engine/engine_internal.h"
 #include "collectives/engine/inbound.h"
 #include "collectives/engine/inbound_link.h"
+#include "collectives/engine/state_receive.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -105,17 +106,6 @@ static tr_status take_state_begin(struct inbound *in, const Traind__Peer__StateB
 	return st == TR_OK ? verdict(member_step(in->member, &event, error)) : st;
 }
 
-static struct group_wish wish_of(const Traind__Peer__StateRequest *request)
-{
-	return (struct group_wish){ .digests_only = request->digests_only,
-		.pieces = request->pieces,
-		.any = request->any,
-		.take_back = request->take_back,
-		.view = request->view,
-		.first = request->first,
-		.end = request->end };
-}
-
 static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessage *message,
     struct tr_error *error)
 {
@@ -141,7 +131,7 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		note_view(in, message->state_request->view);
 		event.kind = GROUP_STATE_ASKED;
 		event.round = message->state_request->round;
-		event.wish = wish_of(message->state_request);
+		event.wish = state_ask_wish(message->state_request);
 		if (event.wish.take_back)
 			state_send_take_back(member, in->from, event.round, &event.wish);
 		return verdict(member_step(member, &event, error));

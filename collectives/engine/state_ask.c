@@ -22,6 +22,17 @@ static void request(struct member *member, const struct state_source *source,
 	peer_link_say(member, source->peer, &message);
 }
 
+struct group_wish state_ask_wish(const Traind__Peer__StateRequest *request)
+{
+	return (struct group_wish){ .digests_only = request->digests_only,
+		.pieces = request->pieces,
+		.any = request->any,
+		.take_back = request->take_back,
+		.view = request->view,
+		.first = request->first,
+		.end = request->end };
+}
+
 static bool digests_come(const struct state_receive *receive)
 {
 	for (unsigned i = 0; i < receive->plan.count; i++)

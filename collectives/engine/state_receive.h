@@ -61,6 +61,8 @@ void state_receive_hash_again(struct state_receive *receive);
 void state_gradual_resume(struct member *member);
 
 /* ---- state_ask.c ---- */
+/* What such a request asks for. */
+struct group_wish state_ask_wish(const Traind__Peer__StateRequest *request);
 /* A range that nobody sends, or the half of somebody's; and the digests. Those are the donor's to say, unless it is silent. If saying it fails
  * the core may have begun another receive, or ended the member, when this or the next one returns. */
 void state_ask(struct member *member, struct state_source *source);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "collectives/engine/engine_internal.h"
-#include "collectives/engine/state_plan.h"
+#include "collectives/engine/state_receive.h"
 #include "tests/sim/sim.h"
 
 #define FRAMES_AHEAD 2 /* on a connection, at which others go first */
@@ -164,13 +164,7 @@ void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__Pee
 	}
 	said->kind = SIM_STATE_ASK;
 	said->round = request->round;
-	said->wish = (struct group_wish){ .digests_only = request->digests_only,
-		.pieces = request->pieces,
-		.any = request->any,
-		.take_back = request->take_back,
-		.view = request->view,
-		.first = request->first,
-		.end = request->end };
+	said->wish = state_ask_wish(request);
 	sim->way.taken_back += request->take_back ? 1 : 0;
 	sim->way.shared += request->pieces && !request->take_back ? 1 : 0;
 	sim_trace(sim, "n%u %s n%u for %s%s%lu to %lu of the state after round %lu", node,
