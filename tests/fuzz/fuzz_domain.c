@@ -455,8 +455,7 @@ static void start(void)
 	waits.patience_ns = 0; /* what is sent to a UNIX socket is there at once */
 	honest(0);
 	honest(1);
-	live.descriptors = growth_descriptors(false);
-	live.mapped = growth_mapped();
+	growth_start();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -464,10 +463,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct script script = { data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
 	if (live_inputs == 0)
 		start();
-	live_begin();
+	growth_begin();
 	uint8_t how = script_byte(&script);
 	(void)run(how, script);
 	honest(how & 1);
-	live_check();
+	growth_check();
 	return 0;
 }

@@ -159,7 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	if (attack_knows(data, size))
 		return 0;
-	live_begin();
+	growth_begin();
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		fds[i] = -1;
 	attack_begin(script_byte(&script));
@@ -167,6 +167,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		event(&script);
 	live_turns();
 	live_end(&attack.worker, sweep);
-	live_check();
+	growth_check();
 	return 0;
 }

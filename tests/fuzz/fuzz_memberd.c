@@ -3,7 +3,7 @@
  * protocol near the truth (memberd_words.h), in any order and at any time, changed in places, cut, repeated until the socket is full; raw bytes; an
  * end of the connection. All is in one thread (one_thread.h).
  *
- * Whatever it says: no call of the caller waits for longer than its deadline, and one that fails says why; the process does not hold more than SEEN_HELD_MAX
+ * Whatever it says: no call of the caller waits for longer than its deadline, and one that fails says why; the process does not hold more than HELD_MAX
  * meanwhile, and afterwards it has no descriptor, no shared memory and no heap more than before.
  *
  * First byte: bit 0: the group is of one; bit 1: we come to a group that is there, and get its state; bit 2: over shared memory; bit 3: the state comes
@@ -13,7 +13,7 @@
 #include "collectives/transport/listener.h"
 #include "common/log.h"
 #include "tests/fuzz/memberd_link.h"
-#include "tests/fuzz/seen.h"
+#include "tests/fuzz/held.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -236,7 +236,7 @@ static void play(uint8_t how, struct script script)
 	beside.here = true;
 	beside.next = 0;
 	live_worker_start(beside.engine, WORDS_GROUP, WORDS_ME + 1, &beside.worker);
-	one_begin(speak, seen_look);
+	one_begin(speak, held_look);
 	caller(how);
 	memberd.script.left = 0;
 	beside.here = false;
@@ -292,14 +292,14 @@ static void start(void)
 	              &beside.listener, &error),
 	    &error, "a port");
 	one.ports[1] = (uint16_t)atoi(strrchr(listener_address(beside.listener), ':') + 1);
-	seen_begin();
+	growth_begin();
 	for (uint8_t how = 0; how < 6; how++)
 		if ((how & 2) == 0) {
 			play_honest(how);
 			beside_handles = handles();
 			log_configure(getenv("LIVE_LOG") != NULL ? LOG_DEBUG : LOG_ERROR, false);
 		}
-	seen_start();
+	growth_start();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -307,9 +307,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct script script = { data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
 	if (memberd.port == 0)
 		start();
-	seen_begin();
+	growth_begin();
 	uint8_t how = script_byte(&script);
 	play(how, script);
-	seen_check();
+	growth_check();
 	return 0;
 }

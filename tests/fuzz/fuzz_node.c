@@ -2,7 +2,7 @@
  * it measures. The input is the script of what memberd says (memberd_link.h, memberd_words.h), as in fuzz_memberd. No process is started: what memberd
  * wants to run is its own affair, and here it cannot be had; so a worker is a member of the engine for a moment, as one whose program is not there.
  *
- * Whatever it says: the node does not hold more than SEEN_HELD_MAX meanwhile and ends in time, and afterwards all is as before.
+ * Whatever it says: the node does not hold more than HELD_MAX meanwhile and ends in time, and afterwards all is as before.
  */
 #include <limits.h>
 
@@ -11,7 +11,7 @@
 #include "daemon/node/devices.h"
 #include "daemon/node/node.h"
 #include "tests/fuzz/memberd_link.h"
-#include "tests/fuzz/seen.h"
+#include "tests/fuzz/held.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -64,7 +64,7 @@ static void play(struct script script)
 		.host = "" };
 	memberd.script = script;
 	memberd.told = false;
-	one_begin(memberd_turn, seen_look);
+	one_begin(memberd_turn, held_look);
 	if (uv_loop_init(&loop) != 0)
 		live_die("no loop");
 	one_turns(&loop);
@@ -94,14 +94,14 @@ static void start(void)
 	if (mkdtemp(folder) == NULL)
 		live_die("no folder");
 	memberd_start();
-	seen_begin();
+	growth_begin();
 	for (unsigned i = 0; i < 4; i++) {
 		unsigned long before = memberd.heard[TRAIND__PEER__TO_MEMBER__BODY_HEARTBEAT];
 		play((struct script){ honest, sizeof(honest) });
 		if (memberd.heard[TRAIND__PEER__TO_MEMBER__BODY_HEARTBEAT] == before)
 			live_die("an honest memberd hears no heartbeat");
 	}
-	seen_start();
+	growth_start();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -109,8 +109,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct script script = { data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
 	if (memberd.port == 0)
 		start();
-	seen_begin();
+	growth_begin();
 	play(script);
-	seen_check();
+	growth_check();
 	return 0;
 }

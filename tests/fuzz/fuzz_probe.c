@@ -167,8 +167,7 @@ static void end(pthread_t thread, bool at_once)
 static void start(void)
 {
 	log_configure(LOG_ERROR, false);
-	live.descriptors = growth_descriptors(false);
-	live.mapped = growth_mapped();
+	growth_start();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -177,7 +176,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	pthread_t thread;
 	if (live_inputs == 0)
 		start();
-	live_begin();
+	growth_begin();
 	memset(&probe, 0, sizeof(probe));
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, probe.ends) != 0)
 		live_die("no sockets");
@@ -189,6 +188,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (script.left > 0)
 		event(&script);
 	end(thread, how >= 128);
-	live_check();
+	growth_check();
 	return 0;
 }

@@ -267,8 +267,7 @@ static void start(void)
 	port = port_open(address);
 	honest(false);
 	honest(true);
-	live.descriptors = growth_descriptors(false);
-	live.mapped = growth_mapped();
+	growth_start();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -277,7 +276,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct probe_figures figures = { 0 };
 	if (port < 0)
 		start();
-	live_begin();
+	growth_begin();
 	memset(&other, 0, sizeof(other));
 	other.script = (struct script){ data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
 	uint8_t how = script_byte(&other.script);
@@ -290,6 +289,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		live_die("a round trip is measured whose end was said before its beginning");
 	if (live_inputs % 4 == 1)
 		honest(live_inputs % 8 == 1);
-	live_check();
+	growth_check();
 	return 0;
 }

@@ -391,8 +391,7 @@ static void start(void)
 		ways[i] = -1;
 	turn();
 	live.handles = handles();
-	live.descriptors = growth_descriptors(false);
-	live.mapped = growth_mapped();
+	growth_start();
 }
 
 static bool all_gone(void)
@@ -407,7 +406,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct script script = { data, size < SCRIPT_MAX ? size : SCRIPT_MAX };
 	if (relay == NULL)
 		start();
-	live_begin();
+	growth_begin();
 	honest_begin();
 	while (script.left > 0)
 		event(&script);
@@ -422,6 +421,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (uv_hrtime() > until)
 			live_die("the relay holds on to what closed connections left");
 	} while (!all_gone());
-	live_check();
+	growth_check();
 	return 0;
 }

@@ -348,7 +348,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		start();
 	if (attack_knows(data, size))
 		return 0;
-	live_begin();
+	growth_begin();
 	memset(shown_base, 0, SHOWN_BYTES);
 	attack_begin(script_byte(&script));
 	unsigned mapped = growth_mapped();
@@ -357,6 +357,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	live_turns();
 	check_kept(mapped);
 	live_end(&attack.worker, sweep);
-	live_check();
+	growth_check();
 	return 0;
 }

@@ -151,7 +151,7 @@ static void event(struct script *script)
 		attack_ours(script);
 	else
 		turn(end, script);
-	if (__sanitizer_get_current_allocated_bytes() > live.heap_before + HELD_MAX)
+	if (__sanitizer_get_current_allocated_bytes() > growth.heap_before + HELD_MAX)
 		live_die("it holds too much for who speaks to it");
 }
 
@@ -184,7 +184,7 @@ static void start(void)
 		ends[i].fd = -1;
 	good_one_dials();
 	live_turns();
-	live.descriptors = growth_descriptors(false);
+	growth.descriptors = growth_descriptors(false);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -194,13 +194,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		start();
 	if (attack_knows(data, size))
 		return 0;
-	live_begin();
+	growth_begin();
 	attack_begin(script_byte(&script));
 	while (script.left > 0)
 		event(&script);
 	live_turns();
 	good_one_dials();
 	live_end(&attack.worker, sweep);
-	live_check();
+	growth_check();
 	return 0;
 }

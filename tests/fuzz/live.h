@@ -4,8 +4,8 @@
  *
  * All runs in the fuzzer's thread: engine_create's thread is not started (uv_thread_create is interposed), live_turn runs the
  * loops instead; so an input decides in which order things happen. After each input the attacked member is removed and
- * live_check looks whether everything is as before: the engine's handles, the descriptors and the shared memory of the
- * process, and its heap, which may not grow over all inputs by more than LIVE_GROWTH_MAX.
+ * growth_check looks whether everything is as before: the engine's handles, the descriptors and the shared memory of the
+ * process, and its heap, which may not grow over all inputs by more than GROWTH_HEAP_MAX.
  *
  * Static: a fuzzer includes this once.
  */
@@ -38,7 +38,6 @@
 	}
 #define LIVE_ATTACKED   2
 #define LIVE_ME         10
-#define LIVE_GROWTH_MAX (256 << 10)
 #define LIVE_PATIENCE_S 20
 
 struct live_peer { /* of a view */
@@ -52,9 +51,7 @@ struct live {
 	struct listener *victim_port, *good_port;
 	struct live_worker honest[2];
 	uint64_t round; /* of the honest group */
-	unsigned handles, descriptors, mapped;
-	size_t heap_before;
-	int64_t heap_growth;
+	unsigned handles;
 };
 
 static struct live live;
@@ -313,14 +310,7 @@ static void live_start(bool near)
 	for (unsigned i = 0; i < 8; i++)
 		live_honest_round();
 	live.handles = live_handles();
-	live.descriptors = growth_descriptors(false);
-	live.mapped = growth_mapped();
-}
-
-static void live_begin(void)
-{
-	live_inputs++;
-	live.heap_before = __sanitizer_get_current_allocated_bytes();
+	growth_start();
 }
 
 /* `sweep` closes what the input's side still has; it is called until the engine has let go of all of it. */
@@ -341,27 +331,6 @@ static void live_end(struct live_worker *attacked, void (*sweep)(void))
 		}
 	} while (live_handles() != live.handles);
 	live_honest_round();
-}
-
-static void live_check(void)
-{
-	char text[128];
-	unsigned descriptors = growth_descriptors(false);
-	live.heap_growth += (int64_t)__sanitizer_get_current_allocated_bytes() -
-	    (int64_t)live.heap_before;
-	if (descriptors != live.descriptors) {
-		(void)growth_descriptors(true);
-		(void)snprintf(text, sizeof(text), "%u descriptors, %u before", descriptors,
-		    live.descriptors);
-		live_die(text);
-	}
-	if (live_inputs % 64 <= 8 && growth_mapped() != live.mapped)
-		live_die("shared memory stays mapped");
-	if (live.heap_growth > LIVE_GROWTH_MAX) {
-		(void)snprintf(text, sizeof(text), "the heap grew by %ld bytes",
-		    (long)live.heap_growth);
-		live_die(text);
-	}
 }
 
 #endif
