@@ -84,7 +84,8 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	s->counters = tr_alloc(s->group, sizeof(*s->counters));
 	s->written = tr_alloc(s->group, written_bytes(s));
 	s->delta = tr_alloc(s->group, largest * sizeof(float));
-	s->sum = tr_alloc(s->group, largest * sizeof(float));
+	s->sum = s->options.scratch ? s->options.scratch
+	                            : tr_alloc(s->group, largest * sizeof(float));
 	s->totals = tr_alloc(s->group, sizeof(*s->totals));
 	bool reports = s->options.mode == TR_SYNC_HDET || s->options.share_by_speed ||
 	    pace_decides(&s->options);

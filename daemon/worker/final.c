@@ -85,15 +85,15 @@ tr_status trainer_submit_final(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	tr_status status = TR_OK;
-	if (t->outer.sync != NULL) {
-		outer_fetch(t);
-		memcpy(t->arrays.params, t->outer.params, t->layout.count * sizeof(float));
-	}
-	if (t->samples.validation > 0)
+	bool writes = trainer_contributes(round) && round->index == 0 && alike_may_write(t);
+	if (t->outer.sync != NULL)
+		outer_fetch(t, t->arrays.params);
+	if (t->outer.sync != NULL && writes)
+		status = outer_fetch_momentum(t, error);
+	if (status == TR_OK && t->samples.validation > 0)
 		status = trainer_submit_validation(t, round, error);
 	if (status != TR_OK)
 		return status;
-	bool writes = trainer_contributes(round) && round->index == 0 && alike_may_write(t);
 	if (writes)
 		trainer_write_final(t,
 		    &(struct trainer_final){ t->model, &t->layout, &t->arrays, NULL });

@@ -44,6 +44,8 @@ static tr_status create_sync(struct trainer *t, struct tr_error *error)
 	options.peers_most = t->peers_most;
 	options.lr_probe = probe;
 	options.lr_probe_arg = t;
+	if (status == TR_OK && options.overlap == 0 && options.alone_steps == 0)
+		options.scratch = t->arrays.grads;
 	struct tr_sync_tensor *tensors = calloc(t->layout.tensor_count, sizeof(*tensors));
 	if (status == TR_OK && tensors == NULL)
 		status = tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
@@ -63,11 +65,16 @@ static tr_status create_sync(struct trainer *t, struct tr_error *error)
 
 tr_status outer_allocate(struct trainer *t, struct tr_error *error)
 {
-	t->outer.params = calloc(t->layout.count, sizeof(float));
 	t->arrays.outer = calloc(t->layout.count, sizeof(float));
-	if (t->outer.params == NULL || t->arrays.outer == NULL)
-		return tr_error_set(error, TR_ENOMEM, "no memory for outer parameters");
+	if (t->arrays.outer == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory for outer momentum");
 	return TR_OK;
+}
+
+static void forget_momentum(struct trainer *t)
+{
+	free(t->arrays.outer);
+	t->arrays.outer = NULL;
 }
 
 tr_status outer_create(struct trainer *t, struct tr_error *error)
@@ -78,12 +85,11 @@ tr_status outer_create(struct trainer *t, struct tr_error *error)
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		float *from = t->arrays.outer + t->layout.tensors[i].offset;
 		float *momentum = tr_sync_momentum(t->outer.sync, i);
-		size_t bytes = layout_numbers(&t->layout.tensors[i]) * sizeof(float);
-		if (momentum != NULL)
-			memcpy(momentum, from, bytes);
-		else
-			memset(from, 0, bytes); /* a checkpoint of another mode had some */
+		if (momentum != NULL) /* else a checkpoint of another mode may have had some */
+			memcpy(momentum, from,
+			    layout_numbers(&t->layout.tensors[i]) * sizeof(float));
 	}
+	forget_momentum(t);
 	for (unsigned i = 0; t->spec->sync->lr_search && i < 2; i++) {
 		status = tr_sync_follow(t->outer.sync, i == 0 ? t->arrays.first : t->arrays.second,
 		    t->layout.count, error);
@@ -141,20 +147,29 @@ const struct sync_costs *outer_costs(const struct trainer *t)
 void outer_destroy(struct trainer *t)
 {
 	tr_sync_destroy(t->outer.sync);
-	free(t->outer.params);
-	free(t->arrays.outer);
+	forget_momentum(t);
 }
 
-void outer_fetch(struct trainer *t)
+void outer_fetch(const struct trainer *t, float *params)
 {
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
-		size_t bytes = layout_numbers(tensor) * sizeof(float);
-		memcpy(t->outer.params + tensor->offset, tr_sync_outer(t->outer.sync, i), bytes);
+		memcpy(params + tensor->offset, tr_sync_outer(t->outer.sync, i),
+		    layout_numbers(tensor) * sizeof(float));
+	}
+}
+
+tr_status outer_fetch_momentum(struct trainer *t, struct tr_error *error)
+{
+	tr_status status = t->arrays.outer == NULL ? outer_allocate(t, error) : TR_OK;
+	for (size_t i = 0; status == TR_OK && i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
 		const float *momentum = tr_sync_momentum(t->outer.sync, i);
 		if (momentum != NULL)
-			memcpy(t->arrays.outer + tensor->offset, momentum, bytes);
+			memcpy(t->arrays.outer + tensor->offset, momentum,
+			    layout_numbers(tensor) * sizeof(float));
 	}
+	return status;
 }
 
 /* The group's, which may have begun with another checkpoint than the one that this worker found. */
@@ -253,8 +268,9 @@ static bool crossed(uint64_t every, uint64_t before, uint64_t now)
 static void validate(struct trainer *t, const struct tr_sync_now *now)
 {
 	struct model_hooks hooks = { on_progress, NULL, t->group };
-	outer_fetch(t);
-	model_bind(t->model, t->outer.params, NULL);
+	float *params = t->arrays.grads; /* of no use between two steps */
+	outer_fetch(t, params);
+	model_bind(t->model, params, NULL);
 	(void)trainer_validate(t, now->index, now->contributors, &hooks);
 	model_bind(t->model, t->arrays.params, t->arrays.grads);
 	t->outer.val_loss = t->sums->validation;
@@ -281,11 +297,17 @@ static void checkpoint(struct trainer *t, uint64_t before)
 		    (unsigned long long)t->counters->step);
 		return;
 	}
-	outer_fetch(t);
+	struct tr_error error;
+	if (outer_fetch_momentum(t, &error) != TR_OK) {
+		trainer_report_event(t, error.text);
+		return;
+	}
 	struct optim_arrays arrays = t->arrays;
-	arrays.params = t->outer.params;
+	arrays.params = t->arrays.grads;
+	outer_fetch(t, arrays.params);
 	trainer_save(t, &arrays);
-	trainer_settle_save(t); /* the next step changes moments */
+	trainer_settle_save(t); /* the next step changes moments, and what is copied here */
+	forget_momentum(t);
 }
 
 /* Of all windows, else NaN: members that came to a merge on both sides of a death, or of a join, cut them by other numbers, so that some were read twice and others by nobody. */

@@ -14,9 +14,8 @@
 struct trainer;
 
 struct outer {
-	tr_sync *sync; /* NULL: ddp */
-	float *params; /* outer ones in the model's layout: a copy, made when it is wanted; arrays.outer is that of their momentum */
-	uint64_t age;  /* gradients in AdamW's moments */
+	tr_sync *sync;     /* NULL: ddp */
+	uint64_t age;      /* gradients in AdamW's moments */
 	uint64_t origin;   /* as of the newest step (tr_sync_origin): age counts from there */
 	bool raced;        /* as of it (tr_sync_races) */
 	bool skipped;      /* the newest step was not applied */
@@ -28,7 +27,7 @@ struct outer {
 	    costs; /* of all merges, as far as a checkpoint knows them; tr_sync goes on from there */
 };
 
-/* Before the arrays are filled with what to begin with; and after it. */
+/* Before the arrays are filled with what to begin with; and after it, which frees arrays.outer: their momentum is tr_sync's. */
 tr_status outer_allocate(struct trainer *t, struct tr_error *error);
 tr_status outer_create(struct trainer *t, struct tr_error *error);
 void outer_destroy(struct trainer *t);
@@ -36,8 +35,10 @@ void outer_destroy(struct trainer *t);
 /* All inner steps. *after: a round that is already under way (struct tr_sync_now), or zeros. */
 tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *error);
 
-/* Brings the copies up to date. */
-void outer_fetch(struct trainer *t);
+/* The outer parameters, in the model's layout. */
+void outer_fetch(const struct trainer *t, float *params);
+/* Their momentum, into arrays.outer, which is made for it; zeros where the mode has none. */
+tr_status outer_fetch_momentum(struct trainer *t, struct tr_error *error);
 
 /* HDET: the base of the learning rates and its momentum, beside the schedule of `train`. False, and zeros: there is none. */
 bool outer_lr_base(const struct trainer *t, double base[2]);

@@ -94,6 +94,50 @@ static void tensors_that_cannot_be(void **state)
 	    "initialise the struct");
 }
 
+/* A sum that is on its way while the caller works would be overwritten by its gradients. */
+static void scratch_is_for_sums_that_are_not_on_their_way(void **state)
+{
+	(void)state;
+	float scratch[TENSORS * NUMBERS];
+	struct tr_error error;
+	for (unsigned i = 0; i < 3; i++) {
+		struct tr_sync_options options = options_of(i == 0 ? TR_SYNC_DILOCO
+		        : i == 1                                   ? TR_SYNC_STREAMING
+		                                                   : TR_SYNC_EAGER);
+		options.alone_steps = i == 0 ? ALONE : 0;
+		options.scratch = scratch;
+		assert_int_equal(tr_sync_complete(&options, TENSORS, &error), TR_EINVAL);
+		assert_non_null(strstr(error.text,
+		    "sync.scratch: found one, allowed: none with an "
+		    "overlap or alone_steps"));
+	}
+}
+
+/* The same bits as in memory of tr_sync's own; between merges the caller writes there what it likes. */
+static void scratch_takes_the_sums(void **state)
+{
+	(void)state;
+	float scratch[TENSORS * NUMBERS];
+	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+	options.alone_steps = 0;
+	struct peer *own = peer_with(&options, 1, 1);
+	options.scratch = scratch;
+	struct peer *lent = peer_with(&options, 1, 1);
+	peer_start(own);
+	peer_start(lent);
+	for (unsigned step = 1; step <= 5 * H; step++) {
+		for (unsigned i = 0; i < TENSORS * NUMBERS; i++)
+			scratch[i] = NAN;
+		train(own);
+		train(lent);
+		assert_int_equal(lent->now.merged, step % H == 0);
+		assert_int_equal(isnan(scratch[0]), step % H != 0);
+		assert_memory_equal(own->w, lent->w, sizeof(own->w));
+	}
+	peer_end(own);
+	peer_end(lent);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -101,6 +145,8 @@ int main(void)
 		cmocka_unit_test(with_a_batch_samples_are_those_of_the_step),
 		cmocka_unit_test(training_begins_once),
 		cmocka_unit_test(tensors_that_cannot_be),
+		cmocka_unit_test(scratch_is_for_sums_that_are_not_on_their_way),
+		cmocka_unit_test(scratch_takes_the_sums),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
