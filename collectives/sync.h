@@ -151,11 +151,12 @@ struct tr_sync_options {
 	/* HDET: the base is not moved by the paper's rule, above, but searched for, by two races at the beginning (docs/low-communication.md, "A search for the learning rate"). Then there is no
 	 * lr_momentum, lr_step, lr_decay or lr_temperature, outer_lr is 1 and outer_momentum 0. See tr_sync_origin. */
 	bool lr_search;
-	/* With an overlap: what was done since the departure is carried over to the new outer parameters, instead of alpha's mean,
+	/* With an overlap, instead of alpha's mean: from a fragment's departure on a peer trains from where the outer step would bring it if all had moved as it has, and what it does until the merge is
+	 * carried over to the new outer parameters,
 	 *
-	 *	to = to + (theta_new - to_taken)               (to_taken: as they were when the movement was taken),
+	 *	to = to_departed = OUTER(theta, v, d_m)        to = to + (theta_new - to_departed),
 	 *
-	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). Not in eager mode, which has its own way. */
+	 * and goes with the next movement (delayed averaging, arXiv 2006.00441). So tensors change at a departure too. Not in eager mode, which has its own way. */
 	bool carry;
 	/* lr_search: inner steps of a race, at least; more than a warm-up has, at most a fifth of `steps`. 0: 3 % of them. */
 	uint64_t lr_race_steps;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "collectives/sync/drift.h"
+#include "collectives/sync/late.h"
 #include "common/error.h"
 
 #define KEPT_MAGIC   UINT64_C(0x3354504b43525454) /* "TTRCKPT3" */
@@ -140,9 +141,10 @@ size_t tr_sync_keep(const tr_sync *s, void *into)
 		for (size_t i = 0; i < tensor->count; i++)
 			movement[tensor->offset + i] = part * (base[i] - tensor->data[i]);
 	}
+	bool apart = late_since(s, movement);
 	for (size_t i = 0; i < on_way; i++) {
 		sent[i] = s->delta[i] * scale;
-		if (!s->start) /* else training starts from beyond it */
+		if (!s->start && !apart) /* else training went on from beyond it */
 			movement[first + i] -= sent[i];
 	}
 	return sizeof(kept) + (kept.parameters + on_way) * sizeof(float);

@@ -62,16 +62,27 @@ void outer_add(float *local, const float *outer, const float *lead, size_t count
 		local[i] = outer[i] + lead[i];
 }
 
-void outer_recall(float *d, const float *from, float scale, size_t count)
+void outer_recall(float *out, const float *from, const float *d, float scale, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		d[i] = from[i] - d[i] * scale;
+		out[i] = from[i] - d[i] * scale;
 }
 
-void outer_carry(float *local, const float *outer, const float *taken, float rest, size_t count)
+void outer_foresee(float *out, const float *theta, const float *v, const float *d, float scale,
+    float eta, float mu, size_t count)
+{
+	for (size_t i = 0; !v && i < count; i++)
+		out[i] = theta[i] - eta * (d[i] * scale);
+	for (size_t i = 0; v && i < count; i++) {
+		float g = d[i] * scale;
+		out[i] = theta[i] - eta * (g + mu * (mu * v[i] + g));
+	}
+}
+
+void outer_carry(float *local, const float *outer, const float *base, float rest, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		local[i] += rest * (outer[i] - taken[i]);
+		local[i] += rest * (outer[i] - base[i]);
 }
 
 void outer_newer(float *out, const float *from, const float *to, const float *d, float scale,

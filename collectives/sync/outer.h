@@ -29,11 +29,15 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 /* local = alpha local + (1 - alpha) outer. alpha = 0: a copy. */
 void outer_merge(float *local, const float *outer, float alpha, size_t count);
 
-/* d = from - d scale: where the parameters were when d was taken. scale: one over its weight */
-void outer_recall(float *d, const float *from, float scale, size_t count);
+/* out = from - d scale: where the parameters were when d was taken. scale: one over its weight */
+void outer_recall(float *out, const float *from, const float *d, float scale, size_t count);
 
-/* local += rest (outer - taken): what a late merge changes (late.h) */
-void outer_carry(float *local, const float *outer, const float *taken, float rest, size_t count);
+/* out = what outer_step would make of theta, if all had moved by d scale. Changes neither theta nor v. */
+void outer_foresee(float *out, const float *theta, const float *v, const float *d, float scale,
+    float eta, float mu, size_t count);
+
+/* local += rest (outer - base): what a late merge changes (late.h) */
+void outer_carry(float *local, const float *outer, const float *base, float rest, size_t count);
 
 /* local = outer + lead: where eager trains from */
 void outer_add(float *local, const float *outer, const float *lead, size_t count);

@@ -259,6 +259,7 @@ static tr_status take(struct tr_sync *s, struct tr_sync_now *now, struct tr_erro
 	} else {
 		memset(s->delta, 0, sync_fragment_count(s, s->slot.fragment) * sizeof(float));
 	}
+	late_foresee(s);
 	s->taken = true;
 	s->departed_s = sync_monotonic_s();
 	tr_status status = submit(s, error);

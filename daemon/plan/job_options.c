@@ -204,9 +204,9 @@ static const struct job_option rows[] = {
 	    "Share of its own parameters that a worker keeps at a merge. 0: streaming without "
 	    "`carry` 0.5, else none." },
 	{ "sync.carry", OPTION_BOOL, 0, 0, NULL, "false", NULL,
-	    "With an overlap: the steps that were done since a part's departure are carried over "
-	    "to "
-	    "what its merge brings, instead of `alpha`'s share of them." },
+	    "With an overlap: from a part's departure on a worker trains on from where its own "
+	    "movement would bring the group, and those steps are carried over to what the merge "
+	    "brings, instead of `alpha`'s share of them." },
 	{ "sync.codec", OPTION_CHOICE, 0, 0, "none|bf16|int8|int4|e3m0|int2", "none", NULL,
 	    "How what is merged is coded on the wire." },
 	{ "sync.feedback", OPTION_DOUBLE, -1, 1, NULL, "0", NULL,

@@ -182,6 +182,16 @@ static void put_back(struct trainer *t, const struct stream_piece *p)
 	memset(stream->delta + p->packed, 0, bytes);
 }
 
+/* With carry: where the merge would bring this replica if all had moved as it has (collectives/sync/late.h). */
+static void foresee(const struct trainer *t, const struct stream_piece *p, float *out)
+{
+	const struct sharded_apart *a = t->sharded->apart;
+	const float *momentum = t->arrays.outer != NULL ? t->arrays.outer + p->offset : NULL;
+	outer_foresee(out, t->arrays.params + p->offset, momentum, a->stream.delta + p->packed,
+	    (float)(1 / a->own.given.weight), (float)a->options.outer_lr,
+	    (float)a->options.outer_momentum, p->count);
+}
+
 static void take(struct trainer *t, const struct stream_slot *slot)
 {
 	struct sharded_apart *a = t->sharded->apart;
@@ -202,6 +212,8 @@ static void take(struct trainer *t, const struct stream_slot *slot)
 		else
 			outer_delta(stream->delta + p.packed, from + p.offset, a->work + p.offset,
 			    (float)stream->gave, p.count);
+		if (a->options.carry && stream->gave > 0)
+			foresee(t, &p, a->work + p.offset);
 	}
 	stream->lineage = sharded_stream_lineage(stream->lineage, a->own.round, false);
 	a->own.taken = true;
@@ -252,7 +264,7 @@ static void merge_piece(struct trainer *t, const struct stream_piece *p,
 	bool trains = sharded_apart_part(t)->trains,
 	     late = trains && o->carry && a->own.given.weight > 0;
 	if (late)
-		outer_recall(delta, outer, (float)(1 / a->own.given.weight), p->count);
+		foresee(t, p, delta);
 	step_outer(t, p, weight);
 	if (late)
 		outer_carry(work, outer, delta, 1 - (float)o->alpha, p->count);

@@ -51,6 +51,10 @@ class Nesterov:
             self.v[e] = self.mu * self.v.get(e, 0.0) + d[e]
             theta[e] -= self.eta * (d[e] + self.mu * self.v[e])
 
+    def foreseen(self, theta, e, d):
+        """What step() would make of it."""
+        return theta[e] - self.eta * (d + self.mu * (self.mu * self.v.get(e, 0.0) + d))
+
 
 def fragments_of(count):
     return [[e for e in range(LAYERS * ELEMENTS) if e // ELEMENTS % count == f] for f in range(count)]
@@ -66,8 +70,8 @@ def weights_of(peers, uneven):
 
 
 def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=False):
-    """DiLoCo (2311.08105, algorithm 1); with fragments, tau and alpha Streaming DiLoCo (2501.18512, algorithm 2); with carry the steps
-    since the take are carried over (delayed averaging, 2006.00441)."""
+    """DiLoCo (2311.08105, algorithm 1); with fragments, tau and alpha Streaming DiLoCo (2501.18512, algorithm 2); with carry each goes on from
+    where its own movement alone would bring it, and the steps since the take are carried over (delayed averaging, 2006.00441)."""
     weights, parts = weights_of(peers, uneven), fragments_of(P)
     theta, optimizer = [0.0] * (LAYERS * ELEMENTS), Nesterov(eta, mu)
     local = [list(theta) for _ in range(peers)]
@@ -75,12 +79,16 @@ def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=
     flying, after = {}, {}
 
     def take(f):
-        taken = [{e: w[e] for e in parts[f]} for w in local]
-        return f, taken, {e: sum(w * (theta[e] - taken[m][e]) for m, w in enumerate(weights)) for e in parts[f]}
+        moved = [{e: theta[e] - w[e] for e in parts[f]} for w in local]
+        for m, w in enumerate(local):
+            for e in parts[f]:
+                w[e] = optimizer.foreseen(theta, e, moved[m][e]) if carry else w[e]
+        base = [{e: w[e] for e in parts[f]} for w in local]
+        return f, base, {e: sum(w * moved[m][e] for m, w in enumerate(weights)) for e in parts[f]}
 
-    def merge(f, taken, d):
+    def merge(f, base, d):
         optimizer.step(theta, parts[f], d)
-        for w, was in zip(local, taken):
+        for w, was in zip(local, base):
             for e in parts[f]:
                 w[e] = theta[e] + w[e] - was[e] if carry else alpha * w[e] + (1 - alpha) * theta[e]
     for step in range(1, steps + 1):

@@ -103,8 +103,29 @@ static void alpha_is_of_what_was_there_at_the_take(void **state)
 	peer_end(p);
 }
 
-/* With carry all that was done since the take stays, whether the merge is late or not; and who is put out between its round's commit and the merge
- * keeps what that would carry over. */
+/* Of the first fragment what was done since its take; what was on its way goes with it until it is committed. */
+static void keeps(const struct peer *p, const struct numbers *first, const struct numbers *base,
+    bool on_way)
+{
+	float kept[512];
+	struct numbers now = numbers_of(p);
+	const float *movement = kept + sizeof(struct sync_kept) / sizeof(float),
+	            *sent = movement + TENSORS * NUMBERS;
+	assert_int_equal(tr_sync_keep(p->sync, kept),
+	    sizeof(struct sync_kept) + ((size_t)TENSORS + on_way) * NUMBERS * sizeof(float));
+	for (unsigned i = 0; i < NUMBERS; i++) {
+		double done = base->at[0][i] - now.at[0][i], before = 0;
+		for (uint64_t step = 1; step <= 2; step++)
+			before += (double)((step * 7 + i) % 11) / 64;
+		assert_true(fabs((double)movement[i] - done) < 2e-6);
+		assert_true(
+		    fabs((double)movement[NUMBERS + i] - (first->at[1][i] - now.at[1][i])) < 2e-6);
+		assert_true(!on_way || fabs((double)sent[i] - before) < 2e-6);
+	}
+}
+
+/* With carry training goes on from where this peer alone would bring the group, and all that was done since the take stays, whether the merge is late or not; who is put out before
+ * the commit, or between it and the merge, keeps what that would carry over. */
 static void with_carry_all_that_was_done_since_the_take_stays(void **state)
 {
 	(void)state;
@@ -117,27 +138,19 @@ static void with_carry_all_that_was_done_since_the_take_stays(void **state)
 	/* Two fragments: that of the first tensor is taken after step 2, committed in 3 and merged after 4. */
 	train(p);
 	train(p);
-	struct numbers taken = numbers_of(p);
+	struct numbers base = numbers_of(p);
+	keeps(p, &first, &base, true);
 	train(p);
 	assert_false(p->now.merged);
-	struct numbers committed = numbers_of(p);
-	float kept[512];
-	size_t bytes = tr_sync_keep(p->sync, kept);
-	assert_int_equal(bytes, sizeof(struct sync_kept) + TENSORS * NUMBERS * sizeof(float));
-	for (unsigned i = 0; i < NUMBERS; i++) {
-		const float *movement = kept + sizeof(struct sync_kept) / sizeof(float);
-		assert_true(
-		    fabs((double)movement[i] - (taken.at[0][i] - committed.at[0][i])) < 2e-6);
-		assert_true(fabs((double)movement[NUMBERS + i] -
-		                (first.at[1][i] - committed.at[1][i])) < 2e-6);
-	}
+	keeps(p, &first, &base, false);
 	train(p);
 	assert_true(p->now.merged && p->now.fragment == 0 && p->now.step == 4);
 	for (unsigned i = 0; i < NUMBERS; i++) {
-		double since = 0, d = first.at[0][i] - taken.at[0][i];
-		for (uint64_t step = 3; step <= 4; step++)
-			since += (double)((step * 7 + i) % 11) / 64;
+		double since = 0, d = 0;
+		for (uint64_t step = 1; step <= 4; step++)
+			*(step <= 2 ? &d : &since) += (double)((step * 7 + i) % 11) / 64;
 		double outer = first.at[0][i] - 0.4 * (d + 0.9 * d);
+		assert_true(fabs(base.at[0][i] - outer) < 2e-6);
 		assert_true(fabs((double)p->w[0][i] - (outer - since)) < 2e-6);
 	}
 	peer_end(p);

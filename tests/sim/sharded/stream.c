@@ -96,17 +96,21 @@ void outer_merge(float *local, const float *outer, float alpha, size_t count)
 		local[i] = remainder_of(3 * local[i] + 4 * outer[i]);
 }
 
-void outer_recall(float *d, const float *from, float scale, size_t count)
+void outer_foresee(float *out, const float *theta, const float *v, const float *d, float scale,
+    float eta, float mu, size_t count)
 {
+	(void)eta, (void)mu;
 	for (size_t i = 0; i < count; i++)
-		d[i] = remainder_of(from[i] + PLAY_PRIME - unweighted(d[i], scale));
+		out[i] = remainder_of(theta[i] + 3 * (v != NULL ? v[i] : 0) +
+		    5 * (PLAY_PRIME - unweighted(d[i], scale)));
+	model_changed(group_inside()->trainer->model);
 }
 
-void outer_carry(float *local, const float *outer, const float *taken, float rest, size_t count)
+void outer_carry(float *local, const float *outer, const float *base, float rest, size_t count)
 {
 	(void)rest;
 	for (size_t i = 0; i < count; i++)
-		local[i] = remainder_of(local[i] + 2 * (outer[i] + PLAY_PRIME - taken[i]));
+		local[i] = remainder_of(local[i] + 2 * (outer[i] + PLAY_PRIME - base[i]));
 }
 
 void outer_add(float *local, const float *outer, const float *lead, size_t count)
@@ -179,12 +183,21 @@ static uint32_t copies_of(const struct play *play)
 	return play->what.copies > 1 ? play->what.copies : 1;
 }
 
+/* With carry: where training goes on from behind a take. */
+static void foresee(const struct merge *from, const struct stream_work *own, float *out, size_t at,
+    size_t count)
+{
+	outer_foresee(out, from->params + at, from->outer != NULL ? from->outer + at : NULL,
+	    own->delta + at, (float)(1 / own->gave), 0, 0, count);
+}
+
 /* What is merged of the steps that were taken, if they are those. */
 static void take(struct tr_group *g, struct walk *w)
 {
 	struct play *play = g->play;
 	uint64_t merges = g->trainer->sharded->state->merges;
-	const float *outer = play->apart->at[merges].params;
+	const struct merge *before_it = &play->apart->at[merges];
+	const float *outer = before_it->params;
 	struct slot slot = slot_of(play, merges);
 	struct stream_work *own = &w->own;
 	float *params = w->at[w->taken].params;
@@ -215,6 +228,8 @@ static void take(struct tr_group *g, struct walk *w)
 			outer_add(own->start + at, outer + at, own->lead + at, count);
 			memcpy(params + at, own->start + at, count * sizeof(float));
 		}
+		if (play->what.stream == PLAY_STREAM_CARRY && own->gave > 0)
+			foresee(before_it, own, params + at, at, count);
 	}
 	free(newest);
 	w->work[w->taken] = sharded_stream_lineage(w->work[w->taken], w->round, false);
@@ -341,8 +356,7 @@ static void merge_work(struct play *play, const struct walk *w, const struct slo
 	    play->reference.layout.count * sizeof(float));
 	for (size_t i = 0, at, count; next_part(play, slot->fragment, &i, &at, &count);)
 		if (carries) {
-			outer_recall(made->delta + at, from->params + at, (float)(1 / own->gave),
-			    count);
+			foresee(from, made, made->delta + at, at, count);
 			outer_carry(made->params + at, to->params + at, made->delta + at, 1, count);
 		} else if (!ahead) {
 			outer_merge(made->params + at, to->params + at, 0, count);
