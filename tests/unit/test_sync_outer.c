@@ -52,11 +52,49 @@ static void a_flipped_top_bit_is_found(void **state)
 	}
 }
 
+/* To the bit, and nothing is changed; into the movement's own place too. */
+static void what_is_foreseen_is_what_the_outer_step_makes_of_it(void **state)
+{
+	(void)state;
+	for (unsigned with = 0; with < 2; with++) {
+		float theta[COUNT], v[COUNT], d[COUNT], out[COUNT], stepped[COUNT], moved[COUNT];
+		for (size_t i = 0; i < COUNT; i++) {
+			theta[i] = stepped[i] = 0.3F * (float)i - 7;
+			v[i] = moved[i] = 0.01F * (float)(i % 13) - 0.05F;
+			d[i] = 0.002F * (float)(i % 7) - 0.006F;
+		}
+		outer_step(stepped, with ? moved : NULL, d, 1.0F / 3, 0.7F, 0.9F, COUNT);
+		outer_foresee(out, theta, with ? v : NULL, d, 1.0F / 3, 0.7F, 0.9F, COUNT);
+		assert_memory_equal(out, stepped, sizeof(out));
+		assert_true(theta[1] == 0.3F - 7 && v[1] == 0.01F - 0.05F);
+		outer_foresee(d, theta, with ? v : NULL, d, 1.0F / 3, 0.7F, 0.9F, COUNT);
+		assert_memory_equal(d, stepped, sizeof(d));
+	}
+}
+
+/* OUTER is linear in d: peers of equal weight are, in the mean, where the group will be. */
+static void in_the_mean_peers_foresee_where_the_group_will_be(void **state)
+{
+	(void)state;
+	const float theta[1] = { 2 }, v[1] = { 0.5F }, moves[3] = { 0.25F, -0.125F, 0.5F };
+	float mean[1] = { (0.25F - 0.125F + 0.5F) / 3 }, there[1] = { 2 }, momentum[1] = { 0.5F };
+	double foreseen = 0;
+	for (unsigned m = 0; m < 3; m++) {
+		float out[1];
+		outer_foresee(out, theta, v, &moves[m], 1, 0.7F, 0.9F, 1);
+		foreseen += (double)out[0] / 3;
+	}
+	outer_step(there, momentum, mean, 1, 0.7F, 0.9F, 1);
+	assert_true(fabs(foreseen - (double)there[0]) < 1e-6);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_no_number_is_found_anywhere),
 		cmocka_unit_test(a_flipped_top_bit_is_found),
+		cmocka_unit_test(what_is_foreseen_is_what_the_outer_step_makes_of_it),
+		cmocka_unit_test(in_the_mean_peers_foresee_where_the_group_will_be),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
