@@ -1,10 +1,10 @@
 """Churn: a node of four dies every 15 s, or every 60 s, and is back 5 s later; how many tokens are committed meanwhile, beside what the same job
 commits in the same time when nobody dies. All of it at once, on clusters of their own on this machine, so that its load is everybody's.
 
-    build/venv/bin/python scripts/experiments/churn.py [--mode diloco] [--seconds 600] [--out docs/results/churn.json]
+    build/venv/bin/python scripts/experiments/churn.py [--mode diloco] [--seed 1] [--seconds 600] [--out docs/results/churn.json]
 
 A death is SIGKILL to traind and to its worker at the same moment; 5 s later traind is started in the same folder. Computation is paced
-(variants/paced.patch): each sequence takes 33 ms, so a step of all four 0.2 s. The result of a mode is put beside those of other modes.
+(variants/paced.patch): each sequence takes 33 ms, so a step of all four 0.2 s. The result of a mode and a seed (of weights, order and deaths) is put beside what is there of others.
 """
 import argparse
 import json
@@ -161,8 +161,10 @@ def main():
     found = {arm.name: arm.result() for arm in arms}
     compare(found)
     result = json.loads(options.out.read_text()) if options.out.exists() else {}
-    result[options.mode] = {"commit": commit, "machine": store.machine(), "nodes": NODES, "away_s": AWAY_S, "sequence_ms": round(SEQUENCE_MS, 2),
-                            "model": MODEL, "train": TRAIN, "sync": SYNC[options.mode], "seed": options.seed, "arms": found}
+    runs = [run for run in result.get(options.mode, {}).get("runs", []) if run["seed"] != options.seed]
+    runs.append({"seed": options.seed, "commit": commit, "machine": store.machine(), "arms": found})
+    result[options.mode] = {"nodes": NODES, "away_s": AWAY_S, "sequence_ms": round(SEQUENCE_MS, 2), "model": MODEL, "train": TRAIN, "sync": SYNC[options.mode],
+                            "runs": sorted(runs, key=lambda run: run["seed"])}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({name: {key: value for key, value in arm.items() if key != "curve"} for name, arm in found.items()}, indent=1))

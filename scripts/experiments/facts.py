@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 # How each is called; what has a file is not measured again.
-CALLS = {"wire": [[]], "hidden": [[]], "timing": [[]], "transport": [[]], "auto": [[]], "partition": [[]], "churn": [["--mode", "diloco"], ["--mode", "ddp"]],
+CALLS = {"wire": [[]], "hidden": [[]], "timing": [[]], "transport": [[]], "auto": [[]], "partition": [[]], "churn": [["--mode", mode, "--seed", str(seed)] for seed in (1, 2, 3) for mode in ("diloco", "ddp")],
          "joiner": [["--members", str(n), "--donors", str(n)] for n in (1, 2, 3)]}
 
 

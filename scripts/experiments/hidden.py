@@ -24,17 +24,18 @@ import variants  # noqa: E402
 from harness import wait_for  # noqa: E402
 from sites import Sites  # noqa: E402
 from stubs import BUILD  # noqa: E402
+from studies.overlap import EAGER, STREAMING  # noqa: E402
+from studies.quality import DILOCO_2  # noqa: E402
 from wan_lab import WanLab, missing  # noqa: E402
 
 TOPOLOGY = "site a\nsite b\nlink a b delay=75ms rate=20mbit queue=400ms"
 TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
-PERIOD, FRAGMENTS, OVERLAP, CONTEXT = 32, 3, 10, 32  # as the losses are of (studies/overlap.py)
+CONTEXT = 32
+PERIOD, FRAGMENTS = STREAMING.sync["inner_steps"], STREAMING.sync["fragments"]
 # A sequence's time, so that communication is about 0.8 of a round's computation.
 MODELS = {"small": ({**plan.MODEL, "context": CONTEXT}, 75.0), "middle": ({**plan.MODEL, "width": 320, "context": CONTEXT}, 292.0),
           "large": ({**plan.MODEL, "width": 480, "context": CONTEXT}, 660.0)}
-SYNC = {"alone": {"mode": "diloco", "inner_steps": PERIOD}, "diloco": {"mode": "diloco", "inner_steps": PERIOD},
-        "streaming": {"mode": "streaming", "inner_steps": PERIOD, "fragments": FRAGMENTS, "overlap": OVERLAP, "outer_lr": 0.7, "carry": True},
-        "eager": {"mode": "eager", "inner_steps": PERIOD}}
+SYNC = {"alone": DILOCO_2.sync, "diloco": DILOCO_2.sync, "streaming": STREAMING.sync, "eager": EAGER.sync}  # as the losses are of
 
 
 def round_s(rows, mode):

@@ -12,11 +12,29 @@ undisturbed job's at as many tokens, in the mean. torchft published 13 % of trai
 LEAST = {"every-60-s": 0.95, "every-15-s": 0.80}
 
 
-def row_of(name, arm):
+def row_of(name, arm, seed):
     whole, efficiency = arm["whole_again_s"], arm.get("efficiency")
-    return [name.replace("-", " "), str(arm["kills"]), f"{arm['tokens']:,}", f"{efficiency:.1%}" if efficiency else "",
+    return [name.replace("-", " "), str(seed), str(arm["kills"]), f"{arm['tokens']:,}", f"{efficiency:.1%}" if efficiency else "",
             f"{whole['median']:.1f} s, at most {whole['most']:.1f}" if whole else "", f"{arm['committed']}, {arm['abandoned_attempts']}",
             f"{arm['loss_beside']:+.2%}" if efficiency else ""]
+
+
+def of_mode(mode, one):
+    runs = one["runs"]
+    seconds, batch = runs[0]["arms"]["undisturbed"]["seconds"], one["train"]["batch_tokens"]
+    period = f"merges every {one['sync']['inner_steps']} steps" if "inner_steps" in one["sync"] else "gradients are summed at every step"
+    commits = ", ".join(dict.fromkeys(run["commit"] for run in runs))
+    yield (f"`{mode}`, {one['nodes']} nodes, {seconds:.0f} s; steps of {batch} tokens take {batch / one['model']['context'] / one['nodes'] * one['sequence_ms'] / 1000:.1f} s, "
+           f"{period} (scripts/experiments/churn.py, commit {commits}):\n\n")
+    yield facts.table(["deaths", "seed", "how many", "tokens committed", "efficiency", "whole again", "rounds committed, tries given up", "loss"],
+                      [row_of(name, arm, run["seed"]) for run in runs for name, arm in run["arms"].items()])
+    for name, least in LEAST.items():
+        yield Target(f"{mode}, {name.replace('-', ' ')}: efficiency at least {least:.0%}", tuple(run["arms"][name]["efficiency"] for run in runs), least=least).line
+    arms = [arm for run in runs for arm in run["arms"].values()]
+    told, unequal = sum(len(arm["of_digests"]) for arm in arms), sum(arm["committed"] != arm["recorded"] for arm in arms)
+    yield Target(f"{mode}: events that speak of digests, jobs of which a round is missing in memberd's record", (told, unequal), most=0, form="{}").line
+    yield Target(f"{mode}: loss within 2 %", tuple(run["arms"][name]["loss_beside"] for run in runs for name in LEAST), least=-0.02, most=0.02, form="{:+.2%}").line
+    yield "\n"
 
 
 def extra(folder):
@@ -24,18 +42,4 @@ def extra(folder):
     modes = facts.read(folder, "churn")
     if modes is None:
         return facts.missing("churn")
-    out = []
-    for mode, one in sorted(modes.items(), reverse=True):
-        arms = one["arms"]
-        seconds, batch = arms["undisturbed"]["seconds"], one["train"]["batch_tokens"]
-        period = f"merges every {one['sync']['inner_steps']} steps" if "inner_steps" in one["sync"] else "gradients are summed at every step"
-        out += [f"`{mode}`, {one['nodes']} nodes, {seconds:.0f} s; steps of {batch} tokens take {batch / one['model']['context'] / one['nodes'] * one['sequence_ms'] / 1000:.1f} s, "
-                f"{period} (scripts/experiments/churn.py, commit {one['commit']}):\n\n",
-                facts.table(["deaths", "how many", "tokens committed", "efficiency", "whole again", "rounds committed, tries given up", "loss"],
-                            [row_of(name, arm) for name, arm in arms.items()])]
-        out += [Target(f"{mode}, {name.replace('-', ' ')}: efficiency at least {least:.0%}", (arms[name]["efficiency"],), least=least).line for name, least in LEAST.items()]
-        told = sum(len(arm["of_digests"]) for arm in arms.values())
-        unequal = sum(arm["committed"] != arm["recorded"] for arm in arms.values())
-        out += [Target(f"{mode}: events that speak of digests, jobs of which a round is missing in memberd's record", (told, unequal), most=0, form="{}").line,
-                Target(f"{mode}: loss within 2 %", tuple(arms[name]["loss_beside"] for name in LEAST), least=-0.02, most=0.02, form="{:+.2%}").line, "\n"]
-    return "".join(out)
+    return "".join(text for mode, one in sorted(modes.items(), reverse=True) for text in of_mode(mode, one))
