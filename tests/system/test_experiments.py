@@ -251,7 +251,7 @@ def test_what_has_a_file_is_not_measured_again(tmp_path, monkeypatch):
             (tmp_path / f"{name}.json").touch()
     assert facts.measure(tmp_path) == 1
     assert [pathlib.Path(words[0]).name for words in called] == ["wire.py", *["churn.py"] * 6] and called[1][1:] == ["--mode", "diloco", "--seed", "1", "--out", str(tmp_path / "churn.json")]
-    assert facts.measure(tmp_path, ["timing"]) == 0 and len(called) == 3
+    assert facts.measure(tmp_path, ["timing"]) == 0 and len(called) == 7
     with pytest.raises(SystemExit, match="found none, allowed: wire"):
         facts.measure(tmp_path, ["none"])
 
