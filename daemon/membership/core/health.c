@@ -86,13 +86,15 @@ static uint32_t beats_apart_ms(const struct membership *m, const struct node *no
 	return (uint32_t)(far ? third_ms : step_ms);
 }
 
-/* Each took half of what heartbeats take of a long way. A change is said at once: who may be silent for less now beats more often before that is over. */
+/* Of those over a long way not each, but one in a timeout: they took a third of what heartbeats take of it. A change is said at once: who may be silent for less now beats more often before
+ * that is over. */
 static void acknowledge(struct membership *m, struct node *node, uint64_t sequence)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__HeartbeatAck ack = TRAIND__PEER__HEARTBEAT_ACK__INIT;
 	uint32_t apart_ms = beats_apart_ms(m, node);
 	if (node->soft.beaten && node->soft.apart_ms == apart_ms &&
+	    apart_ms > m->options.heartbeat_interval_ms &&
 	    m->now_ms - node->soft.acked_ms < m->options.heartbeat_timeout_ms)
 		return;
 	node->soft.apart_ms = apart_ms;
