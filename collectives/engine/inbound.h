@@ -21,6 +21,7 @@ struct inbound {
 	size_t untold_bytes;
 	uint64_t deadline_ms;             /* at the door: until then it has to be let in */
 	uint64_t looked_ms, looked_bytes; /* when its bytes were last seen to grow */
+	uint64_t heard_bytes;             /* that its link has counted */
 	bool parked;
 	bool waits;      /* at the door, for the view that its hello is of */
 	bool proven;     /* it waits and has the group's token */
@@ -31,7 +32,6 @@ struct inbound {
 	bool far;        /* among the engine's far_lanes */
 	uint32_t rtt_us; /* of its way, once that is known */
 	struct gauge_lane gauged;
-	struct pulse_ear ear;
 };
 
 /* ---- inbound_door.c: who has not been let in ---- */

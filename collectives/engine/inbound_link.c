@@ -70,6 +70,7 @@ tr_status inbound_link_tell(struct lane *through, uint32_t lane, uint64_t frames
 	received.lane = lane;
 	received.frames = frames;
 	received.ended = ended;
+	received.as_one = true;
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_LANE_RECEIVED;
 	message.lane_received = &received;
 	return peer_lane_say(through, &message);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "collectives/engine/pulse.h"
 #include "common/error.h"
 #include "common/limits.h"
 
@@ -19,6 +20,10 @@ struct inbound_link {
 	unsigned open;     /* connections */
 	bool several;      /* at one time */
 	uint64_t got_view; /* newest view of which frames came */
+	bool as_one;       /* that we judge it so was said since it has several */
+	uint64_t came;     /* bytes, on all of them, ever */
+	bool parked;       /* this look: one of them is not read */
+	struct pulse_ear ear;
 	struct {
 		uint32_t lane;
 		uint64_t frames;

@@ -64,6 +64,18 @@ void link_send(struct link *link, const Traind__Peer__ToMember *message)
 
 /* ---- heartbeats */
 
+/* memberd allows more silence over a long way, so heartbeats are further apart there; but one that has no answer when it should have is followed by the next, whose answer tells the
+ * kernel that it is lost. */
+static bool beat_due(const struct link *link)
+{
+	uint64_t since_ms = uv_now(link->loop) - link->beat_ms;
+	struct tcp_path path;
+	if (since_ms + link->interval_ms / 2 >= link->apart_ms)
+		return true;
+	return (double)since_ms > 1250 * link->rtt_s &&
+	    tcp_path_get(conn_socket(link->conn), &path) && path.waits;
+}
+
 static void beat(uv_timer_t *timer)
 {
 	struct link *link = timer->data;
@@ -84,6 +96,9 @@ static void beat(uv_timer_t *timer)
 		log_warn("link",
 		    "memberd at %s: no lifeline: %s; that this process ended will be seen late",
 		    link->address, words);
+	if (!beat_due(link))
+		return;
+	link->beat_ms = uv_now(link->loop);
 	link->callbacks->heartbeat(link->arg, &heartbeat);
 	heartbeat.sequence = pulse_echo_sent(&link->echo, uv_hrtime() / 1000);
 	heartbeat.rtt_s = link->rtt_s;
@@ -97,6 +112,7 @@ static void beat_acknowledged(struct link *link, const Traind__Peer__HeartbeatAc
 	uint64_t took_us = pulse_echo_heard(&link->echo, ack->sequence, uv_hrtime() / 1000);
 	if (took_us > 0)
 		link->rtt_s = (double)took_us / 1e6;
+	link->apart_ms = ack->interval_ms;
 }
 
 /* ---- what memberd says */
@@ -116,6 +132,7 @@ static void welcomed(struct link *link, const Traind__Peer__Welcome *welcome)
 	link->backoff_ms = BACKOFF_FIRST_MS;
 	link->interval_ms = welcome->heartbeat_interval_ms > 0 ? welcome->heartbeat_interval_ms
 	                                                       : TR_HEARTBEAT_INTERVAL_MS;
+	link->apart_ms = link->beat_ms = 0;
 	link->timeout_ms = (uint64_t)welcome->heartbeat_timeout_ms * 5;
 	if (link->timeout_ms < SILENCE_LEAST_MS)
 		link->timeout_ms = SILENCE_LEAST_MS;

@@ -48,7 +48,8 @@ struct link {
 	struct pulse_echo echo;
 	uint64_t heard_ms;
 	uint64_t interval_ms, timeout_ms;
-	uint64_t busy_ns; /* in callbacks, since the timers ran */
+	uint64_t apart_ms, beat_ms; /* heartbeats that have an answer; the newest */
+	uint64_t busy_ns;           /* in callbacks, since the timers ran */
 	struct lifeline *lifeline;
 	uint64_t incarnation; /* as we said hello */
 	double rtt_s;

@@ -51,6 +51,7 @@ static void tell_what_came(struct inbound *in)
 {
 	if (inbound_link_tell(in->lane, in->number, in->frames, false) != TR_OK)
 		return; /* the next one may have the memory */
+	in->link->as_one = true;
 	in->told = in->frames;
 	in->untold_bytes = 0;
 }
@@ -140,7 +141,8 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 	case TRAIND__PEER__PEER_MESSAGE__BODY_STATE_END:
 		return state_receive_finish(member, in->from, in, message->state_end, error);
 	case TRAIND__PEER__PEER_MESSAGE__BODY_PULSE:
-		pulse_ear_promise(&in->ear, uv_hrtime() / 1000000);
+		if (in->link != NULL)
+			pulse_ear_promise(&in->link->ear, uv_hrtime() / 1000000);
 		return TR_OK;
 	case TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST:
 		return take_lane_lost(in, message->lane_lost->lane, error);
@@ -415,18 +417,45 @@ static bool lifeless(struct inbound *in, const struct lane_counters *counters, u
 	return !in->alive && now_ms >= in->looked_ms + TR_INBOUND_LIFELESS_MS;
 }
 
+/* What came on each link until now. Bytes are added up as they come: of a connection that closed none are missing then, which would look like some that came. */
+static void hear_links(struct member *member, uint64_t late_ms)
+{
+	for (struct inbound_link *link = member->inbound_links; link != NULL; link = link->next) {
+		link->parked = false;
+		pulse_ear_excuse(&link->ear, late_ms);
+	}
+	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
+		struct lane_counters counters;
+		if (in->link == NULL)
+			continue;
+		lane_counters(in->lane, &counters);
+		in->link->came += counters.bytes_in - in->heard_bytes;
+		in->heard_bytes = counters.bytes_in;
+		in->link->parked = in->link->parked || in->parked;
+	}
+}
+
+/* Once for the link, also before anything came, so that its sender says no more pulses than one who judges so needs. */
+static void tell_if_news(struct inbound *in)
+{
+	if (in->link == NULL || !in->link->several || in->ended)
+		return;
+	if (in->told != in->frames || !in->link->as_one)
+		tell_what_came(in);
+}
+
 void inbound_judge(struct member *member, uint64_t now_ms, uint64_t late_ms)
 {
 	uint64_t timeout_ms = pulse_member_timeout_ms(member);
+	hear_links(member, late_ms);
 	for (struct inbound *in = member->inbound; in != NULL; in = in->next) {
 		struct lane_counters counters;
 		char reason[64];
-		pulse_ear_excuse(&in->ear, late_ms);
 		lane_counters(in->lane, &counters);
-		if (in->link != NULL && in->link->several && in->told != in->frames)
-			tell_what_came(in);
-		uint64_t silent_ms = pulse_ear_silent_ms(&in->ear, counters.bytes_in, !in->parked,
-		    now_ms);
+		tell_if_news(in);
+		uint64_t silent_ms = in->link == NULL
+		    ? 0
+		    : pulse_ear_silent_ms(&in->link->ear, in->link->came, !in->link->parked, now_ms);
 		if (lifeless(in, &counters, now_ms, late_ms))
 			lane_close(in->lane, "it said nothing after its hello");
 		if (silent_ms < timeout_ms || in->dismissed || in->silent)

@@ -336,6 +336,7 @@ static tr_status take_received(struct peer_link *link, const Traind__Peer__LaneR
 		    "%" PRIu64 " frames came of %" PRIu64 " that were sent", received->frames,
 		    pl->sent);
 	came(pl, received->frames);
+	link->as_one = received->as_one;
 	if (!received->ended)
 		return TR_OK;
 	if (received->frames < pl->known) /* it broke before there was a second one */

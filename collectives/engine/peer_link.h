@@ -87,8 +87,10 @@ struct peer_link {
 	bool distant;            /* a long way (gauge.h) */
 	bool by_rate;            /* bbr: losses do not bind it */
 	bool striped;            /* more than one lane, once: what is sent is kept */
-	size_t kept_bytes;       /* of staging */
-	size_t unwritten;        /* frames that a transport still reads */
+	bool as_one;             /* the other end judges its silence, not that of each lane */
+	struct pulse_mouth mouth;
+	size_t kept_bytes; /* of staging */
+	size_t unwritten;  /* frames that a transport still reads */
 	struct stripe stripe;
 	uint64_t acked_bytes; /* of all lanes that ever were, as their transport knows */
 	uint32_t retransmits;

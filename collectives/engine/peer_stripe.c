@@ -202,19 +202,28 @@ static void say_pulses(struct peer_link *link, unsigned many)
 		}
 }
 
+/* On how many idle lanes, of so many, a pulse is due. */
+static unsigned due_now(struct peer_link *link, unsigned lanes)
+{
+	const struct engine *engine = link->member->engine;
+	uint64_t timeout_ms = pulse_member_timeout_ms(link->member);
+	bool relayed = link->way[0] != 0 || link->way[1] != 0;
+	if (lanes > 1 && link->as_one && !relayed)
+		return pulse_due(&link->mouth, link->acked_bytes, link->rtt_us,
+		    engine->pulse.interval_ms, timeout_ms);
+	return pulse_turns(lanes, engine->pulse.interval_ms, timeout_ms);
+}
+
 void peer_stripe_look(struct peer_link *link)
 {
 	if (peer_lane_first_up(link) == NULL)
 		return;
 	bool hungry = peer_lane_hungry(
 	    link); /* a pulse on its way would make an idle link a busy one */
-	const struct engine *engine = link->member->engine;
 	unsigned lanes = look_for_quiet(link);
-	if (pulse_on(engine))
-		say_pulses(link,
-		    pulse_turns(lanes, engine->pulse.interval_ms,
-		        pulse_member_timeout_ms(link->member)));
 	sample(link, hungry);
+	if (pulse_on(link->member->engine))
+		say_pulses(link, due_now(link, lanes));
 	grow(link);
 	shrink(link);
 	peer_lane_feed(link); /* one that was to go may have been taken back */

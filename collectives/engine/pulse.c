@@ -1,5 +1,7 @@
 #include "collectives/engine/pulse.h"
 
+#include <limits.h>
+
 #include "collectives/engine/engine_internal.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -48,6 +50,21 @@ unsigned pulse_turns(unsigned lanes, uint64_t interval_ms, uint64_t timeout_ms)
 	uint64_t looks = timeout_ms * 3 / 5 / (interval_ms > 0 ? interval_ms : 1);
 	uint64_t turns = looks > 1 ? looks - 1 : 1;
 	return (unsigned)((lanes + turns - 1) / turns);
+}
+
+unsigned pulse_due(struct pulse_mouth *mouth, uint64_t acked_bytes, uint32_t rtt_us,
+    uint64_t interval_ms, uint64_t timeout_ms)
+{
+	uint64_t step_ms = interval_ms > 0 ? interval_ms : 1;
+	uint64_t between = timeout_ms / 2 / step_ms, answer = 1 + rtt_us / 1000 / step_ms;
+	uint64_t due = between > answer ? between - answer : 1;
+	if (acked_bytes != mouth->acked_bytes) {
+		mouth->acked_bytes = acked_bytes;
+		mouth->still = 0;
+		return 0;
+	}
+	mouth->still++;
+	return mouth->still >= due + answer ? UINT_MAX : mouth->still == due;
 }
 
 uint64_t pulse_clock_look(struct pulse_clock *clock, uint64_t interval_ms, uint64_t timeout_ms,

@@ -1,7 +1,11 @@
-/* Signs of life between members. A member says Pulses on the connections that it dialled to a peer and has nothing to say on, in turn: at every interval on so many of them
- * (pulse_turns) that each has one well within the timeout. So a connection on which no byte comes for the timeout says that nothing comes through: the process is stopped, its
- * machine is gone, or the way is cut. Any byte counts, half a frame too, so slow but moving is never silent. A reader that does not read (its core has
- * no room, it stood still itself) holds nothing against anybody.
+/* Signs of life between members. A member says Pulses on the connections that it dialled to a peer and has nothing to say on. So a link on whose connections no byte comes for the
+ * timeout says that nothing comes through: the process is stopped, its machine is gone, or the way is cut. Any byte counts, half a frame too, so slow but moving is never silent. A
+ * reader that does not read (its core has no room, it stood still itself) holds nothing against anybody.
+ *
+ * A link of one connection has a pulse at every interval. One of several has one in half a timeout, on the next of them; and on all of them, at every interval, while what was said has no answer
+ * from the other end's kernel, which tells of other connections too (pulse_due): so it does not matter how many of them are dead, and which. Eight connections that each had
+ * their own within 0.6 of the timeout took 4.6 kB/s of a way of 150 ms, both ways. Whose reader judges each connection by itself (an older one, as far as we know), and what goes through a relay,
+ * whose kernel answers in the other end's place, has these (pulse_turns). A connection that is dead alone is noticed by its sender, as it has no answer (lane_set_patience).
  *
  * These parts are pure: times come in. Who sends and closes: peer_link.c (peer_link_look), peer_inbound.c (inbound_judge);
  * pulse.c has the engine's timer too. Engine thread only.
@@ -17,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One connection, as its reader hears it. */
+/* One link, as its reader hears it. */
 struct pulse_ear {
 	uint64_t bytes, heard_ms;
 	bool promised; /* the other end sends pulses */
@@ -51,6 +55,16 @@ void pulse_ear_excuse(struct pulse_ear *ear, uint64_t ms);
 /* On how many of `lanes` idle connections a pulse is said at an interval, so that no two of one are more than 0.6 of a timeout apart, also where a turn is missed since
  * something else was said. */
 unsigned pulse_turns(unsigned lanes, uint64_t interval_ms, uint64_t timeout_ms);
+
+/* Of a link of several connections, as its sender sees it. */
+struct pulse_mouth {
+	uint64_t acked_bytes; /* at the look before */
+	unsigned still;       /* looks since those were more, each of which found no more */
+};
+
+/* A look: so many bytes have an answer from the other end. On how many connections a pulse is said now: 0, 1 or UINT_MAX, all that are idle. */
+unsigned pulse_due(struct pulse_mouth *mouth, uint64_t acked_bytes, uint32_t rtt_us,
+    uint64_t interval_ms, uint64_t timeout_ms);
 
 /* How long we stood still since the look before, if that is more than a quarter of the timeout; else 0. */
 uint64_t pulse_clock_look(struct pulse_clock *clock, uint64_t interval_ms, uint64_t timeout_ms,

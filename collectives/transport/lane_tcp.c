@@ -61,12 +61,19 @@ static void on_packed_released(void *arg, bool sent)
 	send.released(send.arg, sent);
 }
 
+static uint64_t processor_ns(void)
+{
+	struct timespec used = { 0 };
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
 /* TR_EAGAIN: as it is, then. */
 static tr_status send_packed(struct lane_tcp *tcp, const struct lane_send *frame)
 {
-	uint64_t since_ns = uv_hrtime();
+	uint64_t since_ns = processor_ns();
 	struct packing_packed *packed = packing_pack(frame->body, frame->body_bytes);
-	packing_took(frame->pack, frame->body_bytes, uv_hrtime() - since_ns);
+	packing_took(frame->pack, frame->body_bytes, processor_ns() - since_ns);
 	struct packed_send *send = packed != NULL ? malloc(sizeof(*send)) : NULL;
 	if (send == NULL) {
 		free(packed);

@@ -11,6 +11,8 @@
 
 void packing_took(struct packing_pace *pace, size_t bytes, uint64_t ns)
 {
+	if (bytes < PACKING_BYTES_MIN)
+		return;
 	pace->bytes += bytes;
 	pace->ns += ns;
 	if (pace->ns > PACE_NS) {

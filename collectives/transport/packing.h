@@ -37,6 +37,8 @@ struct packing_pace {
 	uint64_t bytes, ns;
 };
 
+/* `ns` of a processor: that the thread was not let run in between says nothing of how fast it packs, and who is taken for slow packs no more, so nothing would put that right. Of what
+ * is too small to be packed nothing is learned. */
 void packing_took(struct packing_pace *pace, size_t bytes, uint64_t ns);
 /* Whether elements are to be packed that are encoded or not, for a peer that is distant (a millisecond and more) or not. `way_bytes_per_s`: what all long ways carry together, no more than that;
  * 0: it is not known, and few bytes are the better guess. */

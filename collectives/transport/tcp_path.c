@@ -16,6 +16,7 @@ bool tcp_path_get(int fd, struct tcp_path *path)
 	path->now_rtt_us = info.tcpi_rtt;
 	path->retransmits = info.tcpi_total_retrans;
 	path->mends_loss = info.tcpi_ca_state > TCP_CA_Disorder;
+	path->waits = info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0;
 	path->acked_bytes = info.tcpi_bytes_acked;
 	path->bytes_per_s = info.tcpi_delivery_rate;
 	path->full = !info.tcpi_delivery_rate_app_limited;

@@ -10,6 +10,7 @@ struct tcp_path {
 	uint32_t now_rtt_us; /* lately */
 	uint32_t retransmits;
 	bool mends_loss; /* now: its window is a smaller one */
+	bool waits;      /* something that was sent has no answer yet */
 	uint64_t acked_bytes;
 	uint64_t bytes_per_s; /* delivered lately; 0: unknown */
 	bool full; /* bytes_per_s is what the path carries: all the time there was more to send */

@@ -1,6 +1,6 @@
 /* Links of several connections: results are exact, and a lost connection is not a lost peer. */
 #include "collectives/engine/inbound.h"
-#include "tests/unit/frame_proxy.h"
+#include "tests/unit/lane_hands.h"
 #include "tests/unit/tls_files.h"
 
 #define SOCKETS 4
@@ -212,62 +212,12 @@ static int without_tls(void **state)
 
 /* ---- a peer by hand ---- */
 
-static void take(int fd, void *bytes, size_t count)
-{
-	for (size_t had = 0; had < count;) {
-		struct pollfd wait = { .fd = fd, .events = POLLIN };
-		if (poll(&wait, 1, 1000 * FX_DEADLINE_S) != 1)
-			fail_msg("waited in vain for %zu bytes", count);
-		ssize_t n = recv(fd, (uint8_t *)bytes + had, count - had, 0);
-		assert_true(n > 0);
-		had += (size_t)n;
-	}
-}
-
-static Traind__Peer__PeerMessage *take_message(int fd)
-{
-	uint8_t head[FRAME_HEADER_BYTES], payload[1024];
-	struct frame_header header;
-	take(fd, head, sizeof(head));
-	assert_int_equal(frame_header_get(head, &header, NULL), TR_OK);
-	assert_int_equal(header.type, FRAME_PEER);
-	assert_true(header.length <= sizeof(payload));
-	take(fd, payload, header.length);
-	Traind__Peer__PeerMessage *message = traind__peer__peer_message__unpack(NULL, header.length,
-	    payload);
-	assert_non_null(message);
-	return message;
-}
-
 static void await_question(int fd, uint32_t lane)
 {
 	Traind__Peer__PeerMessage *message = take_message(fd);
 	assert_int_equal(message->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST);
 	assert_int_equal(message->lane_lost->lane, lane);
 	traind__peer__peer_message__free_unpacked(message, NULL);
-}
-
-static void say(int fd, const Traind__Peer__PeerMessage *message)
-{
-	uint8_t bytes[FRAME_HEADER_BYTES + 256];
-	assert_true(traind__peer__peer_message__get_packed_size(message) <= 256);
-	struct frame_header header = { .type = FRAME_PEER,
-		.length = (uint32_t)traind__peer__peer_message__pack(message,
-		    bytes + FRAME_HEADER_BYTES) };
-	frame_header_put(&header, bytes);
-	size_t all = FRAME_HEADER_BYTES + header.length;
-	assert_int_equal(send(fd, bytes, all, MSG_NOSIGNAL), all);
-}
-
-static void say_ended(int fd, uint32_t lane)
-{
-	Traind__Peer__LaneReceived received = TRAIND__PEER__LANE_RECEIVED__INIT;
-	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	received.lane = lane;
-	received.ended = true;
-	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_LANE_RECEIVED;
-	message.lane_received = &received;
-	say(fd, &message);
 }
 
 static void say_lost(int fd, uint32_t lane)
@@ -280,29 +230,6 @@ static void say_lost(int fd, uint32_t lane)
 	say(fd, &message);
 }
 
-/* Host 1's lane `number` to host 0. */
-static int dial_lane(const struct fx *fx, uint32_t number)
-{
-	Traind__Peer__PeerHello hello = TRAIND__PEER__PEER_HELLO__INIT;
-	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	struct sockaddr_in address = fp_address(fx->hosts[0].address);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	assert_int_equal(send(fd, FRAME_GREETING, FRAME_GREETING_BYTES, MSG_NOSIGNAL),
-	    FRAME_GREETING_BYTES);
-	hello.group = fx->group;
-	hello.from = FX_PEER(1);
-	hello.to = FX_PEER(0);
-	hello.link = 77;
-	hello.lane = number;
-	hello.token_low = FX_TOKEN_LOW;
-	hello.token_high = FX_TOKEN_HIGH;
-	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_HELLO;
-	message.hello = &hello;
-	say(fd, &message);
-	return fd;
-}
-
 static void await_ended(int fd, uint32_t lane)
 {
 	Traind__Peer__PeerMessage *message = take_message(fd);
@@ -311,21 +238,6 @@ static void await_ended(int fd, uint32_t lane)
 	assert_int_equal(message->lane_received->frames, 0);
 	assert_true(message->lane_received->ended);
 	traind__peer__peer_message__free_unpacked(message, NULL);
-}
-
-/* Of two hosts the first one, in a view with the second one, whose part is done by hand. */
-static struct fx *begin_beside_a_hand(void)
-{
-	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, both, first);
-	FX_WAIT(fx, fx->hosts[0].installed == 1);
-	return fx;
 }
 
 /* What it has been told never came goes out again on another lane: it must not come after all. */
@@ -373,38 +285,6 @@ static void the_end_of_a_lane_is_told_when_nothing_came(void **state)
 	fx_stop(fx);
 }
 
-/* Host 0's three lanes to host 1, which is a port of ours; that is returned. */
-static int take_lanes(struct fx *fx, int lanes[3])
-{
-	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 3 };
-	struct sockaddr_in address = fp_address("127.0.0.1:0");
-	socklen_t bytes = sizeof(address);
-	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
-	int port = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(bind(port, (struct sockaddr *)&address, bytes), 0);
-	assert_int_equal(listen(port, 3), 0);
-	assert_int_equal(getsockname(port, (struct sockaddr *)&address, &bytes), 0);
-	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%d",
-	    ntohs(address.sin_port));
-	assert_int_equal(engine_set_links(fx->hosts[0].engine, &links, NULL), TR_OK);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, both, first);
-	for (unsigned i = 0; i < 3; i++) {
-		uint8_t greeting[FRAME_GREETING_BYTES];
-		int fd = accept(port, NULL, NULL);
-		take(fd, greeting, sizeof(greeting));
-		Traind__Peer__PeerMessage *hello = take_message(fd);
-		assert_int_equal(hello->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_HELLO);
-		assert_true(hello->hello->lane < 3);
-		lanes[hello->hello->lane] = fd;
-		traind__peer__peer_message__free_unpacked(hello, NULL);
-	}
-	return port;
-}
-
 /* What came on a lost lane was asked on another one, which the peer gave up before it read the question. */
 static void what_came_is_asked_again(void **state)
 {
@@ -414,133 +294,11 @@ static void what_came_is_asked_again(void **state)
 	int lanes[3], port = take_lanes(fx, lanes);
 	(void)close(lanes[2]);
 	await_question(lanes[0], 2);
-	say_ended(lanes[1], 0);
+	say_received(lanes[1], 0, true);
 	await_question(lanes[1], 2);
 	(void)close(lanes[0]);
 	(void)close(lanes[1]);
 	(void)close(port);
-	fx_stop(fx);
-}
-
-/* ---- signs of life ---- */
-
-static struct member *member_of(const struct fx *fx)
-{
-	struct member *member = engine_find(fx->hosts[0].engine, FX_GROUP, FX_PEER(0));
-	assert_non_null(member);
-	return member;
-}
-
-static void look(const struct fx *fx, uint32_t interval_ms)
-{
-	struct engine *engine = fx->hosts[0].engine;
-	pthread_mutex_lock(&engine->turn);
-	engine->pulse.interval_ms = interval_ms; /* without a timer */
-	peer_link_look(member_of(fx));
-	pthread_mutex_unlock(&engine->turn);
-	(void)uv_async_send(&engine->wake);
-}
-
-/* Of three connections two at a look, so that each has one in 0.6 of a timeout. */
-static void pulses_take_turns(void **state)
-{
-	(void)state;
-	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	int lanes[3], port = take_lanes(fx, lanes);
-	look(fx, 0); /* each has said hello by then, and says nothing after it */
-	for (unsigned i = 1; i < 9; i++) {
-		if (i % 2 == 1)
-			look(fx, TR_HEARTBEAT_INTERVAL_MS);
-		Traind__Peer__PeerMessage *message = take_message(lanes[i % 3]);
-		assert_int_equal(message->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_PULSE);
-		traind__peer__peer_message__free_unpacked(message, NULL);
-	}
-	for (unsigned i = 0; i < 3; i++) {
-		struct pollfd wait = { .fd = lanes[i], .events = POLLIN };
-		if (poll(&wait, 1, 0) != 0) {
-			Traind__Peer__PeerMessage *more = take_message(lanes[i]);
-			fail_msg("lane %u says more: %d", i, (int)more->body_case);
-		}
-		(void)close(lanes[i]);
-	}
-	(void)close(port);
-	fx_stop(fx);
-}
-
-/* Of its connections that were not closed for their silence. */
-static unsigned judged(const struct fx *fx, uint64_t now_ms)
-{
-	struct engine *engine = fx->hosts[0].engine;
-	unsigned heard = 0;
-	pthread_mutex_lock(&engine->turn);
-	struct member *member = member_of(fx);
-	inbound_judge(member, now_ms, 0);
-	for (const struct inbound *in = member->inbound; in != NULL; in = in->next)
-		heard += !in->silent;
-	pthread_mutex_unlock(&engine->turn);
-	(void)uv_async_send(&engine->wake);
-	return heard;
-}
-
-/* Until it has been read. */
-static void say_pulse(const struct fx *fx, int fd, uint32_t lane)
-{
-	struct engine *engine = fx->hosts[0].engine;
-	Traind__Peer__Pulse pulse = TRAIND__PEER__PULSE__INIT;
-	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	uint64_t came = 0, now;
-	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_PULSE;
-	message.pulse = &pulse;
-	for (unsigned said = 0, tries = 0; said < 2; tries++) {
-		pthread_mutex_lock(&engine->turn);
-		now = 0;
-		for (const struct inbound *in = member_of(fx)->inbound; in != NULL; in = in->next) {
-			struct lane_counters counters;
-			lane_counters(in->lane, &counters);
-			if (in->number == lane && !in->silent)
-				now = counters.bytes_in;
-		}
-		pthread_mutex_unlock(&engine->turn);
-		if (said == 0 && now > 0) {
-			say(fd, &message);
-			came = now;
-			said = 1;
-		} else if (said == 1 && now > came) {
-			said = 2;
-		}
-		assert_true(tries < 1000 * FX_DEADLINE_S);
-		(void)usleep(1000);
-	}
-}
-
-/* A connection that is silent alone goes alone, and with the last one the link. */
-static void silence_of_one_connection_and_of_all(void **state)
-{
-	(void)state;
-	struct fx *fx = begin_beside_a_hand();
-	struct engine *engine = fx->hosts[0].engine;
-	int lanes[3];
-	for (uint32_t i = 0; i < 3; i++)
-		lanes[i] = dial_lane(fx, i);
-	for (uint32_t i = 0; i < 3; i++)
-		say_pulse(fx, lanes[i], i);
-	uint64_t began_ms = uv_hrtime() / 1000000;
-	pthread_mutex_lock(&engine->turn);
-	uint64_t timeout_ms = pulse_member_timeout_ms(member_of(fx));
-	pthread_mutex_unlock(&engine->turn);
-	assert_int_equal(judged(fx, began_ms), 3);
-	assert_int_equal(judged(fx, began_ms + timeout_ms - 1), 3);
-	say_pulse(fx, lanes[0], 0);
-	assert_int_equal(judged(fx, began_ms + timeout_ms), 1);
-	uint8_t byte;
-	for (unsigned i = 1; i < 3; i++)
-		assert_true(recv(lanes[i], &byte, 1, 0) <= 0);
-	FX_IS(fx, fx->hosts[0].link_lost == 0);
-	assert_int_equal(judged(fx, began_ms + 2 * timeout_ms), 0);
-	FX_WAIT(fx, fx->hosts[0].link_lost == 1);
-	for (unsigned i = 0; i < 3; i++)
-		(void)close(lanes[i]);
 	fx_stop(fx);
 }
 
@@ -569,8 +327,6 @@ int main(void)
 		cmocka_unit_test(what_came_is_asked_again),
 		cmocka_unit_test(a_lane_that_was_given_up_does_not_come_after_all),
 		cmocka_unit_test(the_end_of_a_lane_is_told_when_nothing_came),
-		cmocka_unit_test(pulses_take_turns),
-		cmocka_unit_test(silence_of_one_connection_and_of_all),
 		cmocka_unit_test(too_many_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

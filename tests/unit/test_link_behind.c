@@ -1,4 +1,4 @@
-/* The link to memberd reads no more while what was said before is still to be done, so that no queue grows by what memberd says. */
+/* The link to memberd reads no more while what was said before is still to be done, so that no queue grows by what memberd says; and heartbeats on it. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include "proto/frame.h"
 
 static struct {
-	unsigned welcomes, messages;
+	unsigned welcomes, messages, beats;
 	bool behind;
 } heard;
 
@@ -28,6 +28,7 @@ static void on_heartbeat(void *arg, Traind__Peer__Heartbeat *heartbeat)
 {
 	(void)arg;
 	(void)heartbeat;
+	heard.beats++;
 }
 
 static void on_welcome(void *arg, const Traind__Peer__Welcome *welcome)
@@ -79,27 +80,44 @@ static void turn(uv_loop_t *loop, unsigned ms)
 	}
 }
 
+/* A link that memberd, a socket of ours, has taken. */
+static int begin(uv_loop_t *loop, struct link *link, int *port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof(at);
+	char address[64];
+	memset(&heard, 0, sizeof(heard));
+	*port = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(*port, (struct sockaddr *)&at, length), 0);
+	assert_int_equal(listen(*port, 8), 0);
+	assert_int_equal(getsockname(*port, (struct sockaddr *)&at, &length), 0);
+	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
+	assert_int_equal(uv_loop_init(loop), 0);
+	assert_int_equal(link_start(link, loop, address, NULL, &callbacks, NULL, NULL), TR_OK);
+	turn(loop, 50);
+	int fd = accept(*port, NULL, NULL);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void end(uv_loop_t *loop, struct link *link, int fd, int port)
+{
+	link_close(link, "over");
+	(void)close(fd);
+	(void)close(port);
+	(void)uv_run(loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(loop), 0);
+}
+
 static void no_more_is_read_than_can_be_done(void **state)
 {
 	(void)state;
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t length = sizeof(at);
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__Welcome welcome = TRAIND__PEER__WELCOME__INIT;
 	Traind__Peer__RoundsRecorded recorded = TRAIND__PEER__ROUNDS_RECORDED__INIT;
-	char address[64];
 	uv_loop_t loop;
 	struct link link;
-	int port = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(port, (struct sockaddr *)&at, length), 0);
-	assert_int_equal(listen(port, 8), 0);
-	assert_int_equal(getsockname(port, (struct sockaddr *)&at, &length), 0);
-	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
-	assert_int_equal(uv_loop_init(&loop), 0);
-	assert_int_equal(link_start(&link, &loop, address, NULL, &callbacks, NULL, NULL), TR_OK);
-	turn(&loop, 50);
-	int fd = accept(port, NULL, NULL);
-	assert_true(fd >= 0);
+	int port, fd = begin(&loop, &link, &port);
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
 	message.welcome = &welcome;
 	say(fd, &message);
@@ -114,15 +132,54 @@ static void no_more_is_read_than_can_be_done(void **state)
 		heard.behind = false;
 	}
 	turn(&loop, 50);
-	link_close(&link, "over");
-	(void)close(fd);
-	(void)close(port);
-	(void)uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&loop), 0);
+	end(&loop, &link, fd, port);
+}
+
+static void await_beats(uv_loop_t *loop, unsigned count)
+{
+	for (unsigned tries = 0; heard.beats < count; tries++) {
+		assert_true(tries < 10000);
+		turn(loop, 1);
+	}
+}
+
+/* Over a long way further apart, while they have answers. */
+static void heartbeats_are_as_far_apart_as_memberd_says(void **state)
+{
+	(void)state;
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__Welcome welcome = TRAIND__PEER__WELCOME__INIT;
+	Traind__Peer__HeartbeatAck ack = TRAIND__PEER__HEARTBEAT_ACK__INIT;
+	uv_loop_t loop;
+	struct link link;
+	int port, fd = begin(&loop, &link, &port);
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
+	message.welcome = &welcome;
+	welcome.heartbeat_interval_ms = 50; /* the kernel may wait 40 with an answer */
+	say(fd, &message);
+	await_beats(&loop, 5);
+	heard.behind = false;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_HEARTBEAT_ACK;
+	message.heartbeat_ack = &ack;
+	ack.interval_ms = 1000000;
+	say(fd, &message);
+	for (unsigned tries = 0; link.apart_ms != ack.interval_ms; tries++) {
+		assert_true(tries < 10000);
+		turn(&loop, 1);
+	}
+	turn(&loop, 200); /* what was on its way has an answer then */
+	unsigned before = heard.beats;
+	turn(&loop, 500);
+	assert_true(heard.beats - before < 5); /* of ten */
+	ack.interval_ms = 0;
+	say(fd, &message);
+	await_beats(&loop, heard.beats + 5);
+	end(&loop, &link, fd, port);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(no_more_is_read_than_can_be_done) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(no_more_is_read_than_can_be_done),
+		cmocka_unit_test(heartbeats_are_as_far_apart_as_memberd_says) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

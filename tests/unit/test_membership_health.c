@@ -509,6 +509,54 @@ static void test_silence_far_away(void **state)
 	world_finish(&w);
 }
 
+static struct {
+	unsigned count;
+	uint32_t apart_ms;
+} acks;
+
+static void note_ack(struct world *w, const struct membership_action *a)
+{
+	(void)w;
+	if (a->kind != MEMBERSHIP_DO_SEND ||
+	    a->message->body_case != TRAIND__PEER__TO_NODE__BODY_HEARTBEAT_ACK)
+		return;
+	acks.count++;
+	acks.apart_ms = a->message->heartbeat_ack->interval_ms;
+}
+
+/* Each has an answer; over a long way one in a timeout, and when they are to be further apart or nearer: a third of what such a way is allowed. */
+static void test_heartbeats_that_are_answered(void **state)
+{
+	struct world w;
+	Traind__Peer__Heartbeat far = TRAIND__PEER__HEARTBEAT__INIT;
+	(void)state;
+	training(&w);
+	w.on_action = note_ack;
+	acks.count = 0;
+	for (int i = 0; i < 16; i++) {
+		world_tick(&w, 250);
+		heartbeat(&w, 2);
+	}
+	assert_int_equal(acks.count, 16);
+	assert_int_equal(acks.apart_ms, 250);
+	far.rtt_s = 0.4;
+	for (int i = 0; i < 200; i++)
+		MESSAGE(&w, 2, HEARTBEAT, heartbeat, &far);
+	assert_true(acks.count > 16);
+	assert_int_equal(acks.apart_ms, 1000); /* of 3.2 s */
+	acks.count = 0;
+	for (int i = 0; i < 16; i++) {
+		world_tick(&w, 250);
+		MESSAGE(&w, 2, HEARTBEAT, heartbeat, &far);
+	}
+	assert_int_equal(acks.count, 2);
+	acks.count = 0;
+	heartbeat(&w, 2);
+	assert_int_equal(acks.count, 1);
+	assert_int_equal(acks.apart_ms, 250);
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -532,6 +580,7 @@ int main(void)
 		cmocka_unit_test(test_broken_link_while_the_disk_is_slow),
 		cmocka_unit_test(test_accuser_while_memberd_stood_still),
 		cmocka_unit_test(test_silence_far_away),
+		cmocka_unit_test(test_heartbeats_that_are_answered),
 		cmocka_unit_test(test_slot_of_an_evicted_worker),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,6 +151,17 @@ static void what_it_took_lately_counts(void **state)
 	assert_false(packing_pays(true, true, 4e6, &pace));
 }
 
+/* A question about an op has no elements: after one of them, before anything was packed, nothing ever was. */
+static void what_is_too_small_says_nothing(void **state)
+{
+	struct packing_pace pace = { 0 };
+	(void)state;
+	packing_took(&pace, 0, 77);
+	assert_true(packing_pays(true, true, 1e6, &pace));
+	packing_took(&pace, PACKING_BYTES_MIN - 1, 1000000000);
+	assert_true(packing_pays(true, true, 1e6, &pace));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,6 +170,7 @@ int main(void)
 		cmocka_unit_test(what_is_not_ours_is_refused),
 		cmocka_unit_test(it_is_done_where_it_pays),
 		cmocka_unit_test(what_it_took_lately_counts),
+		cmocka_unit_test(what_is_too_small_says_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

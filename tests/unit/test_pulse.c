@@ -90,6 +90,45 @@ static void turns_are_within_the_timeout(void **state)
 		}
 }
 
+/* Looks of a link whose pulses have an answer after a round trip, the last one at look `answered`. The longest time between two looks at which something was said, until all have to say it. */
+static uint64_t longest_pause_ms(uint32_t rtt_us, uint64_t timeout_ms, unsigned answered,
+    uint64_t *pulses)
+{
+	struct pulse_mouth mouth = { 0 };
+	uint64_t acked = 1, due_us = UINT64_MAX, said_ms = 0, longest_ms = 0;
+	for (unsigned look = 1;; look++) {
+		uint64_t now_ms = 200 * (uint64_t)look;
+		if (now_ms * 1000 >= due_us && look <= answered) {
+			acked += 10;
+			due_us = UINT64_MAX;
+		}
+		unsigned many = pulse_due(&mouth, acked, rtt_us, 200, timeout_ms);
+		if (many == 0)
+			continue;
+		longest_ms = now_ms - said_ms > longest_ms ? now_ms - said_ms : longest_ms;
+		if (many > 1)
+			return look > answered ? now_ms - said_ms
+			                       : UINT64_MAX; /* not while all is well */
+		assert_true(2 * longest_ms <= timeout_ms || longest_ms <= 400);
+		(*pulses)++;
+		due_us = now_ms * 1000 + rtt_us;
+		said_ms = look <= answered ? now_ms : said_ms;
+	}
+}
+
+/* One in half a timeout; all that can still be said in time on connections that are not dead. */
+static void a_link_is_heard_in_half_a_timeout(void **state)
+{
+	(void)state;
+	for (uint32_t rtt_us = 100; rtt_us < 3000000; rtt_us += rtt_us / 3 + 1) {
+		uint64_t timeout_ms = pulse_timeout_ms(1000, rtt_us / 2e6), pulses = 0;
+		uint64_t pause_ms = longest_pause_ms(rtt_us, timeout_ms, 600, &pulses);
+		assert_true(10 * pause_ms <= 8 * timeout_ms);
+		assert_true(pulses >= 2 * 600 * 200 / timeout_ms);
+		assert_true(pulses <= 4 * 600 * 200 / timeout_ms);
+	}
+}
+
 /* ---- engines */
 
 static void welcome(struct fx *fx, uint32_t interval_ms, uint32_t timeout_ms)
@@ -199,6 +238,7 @@ int main(void)
 		cmocka_unit_test(our_own_pause_is_noticed),
 		cmocka_unit_test(long_ways_get_more_time),
 		cmocka_unit_test(turns_are_within_the_timeout),
+		cmocka_unit_test(a_link_is_heard_in_half_a_timeout),
 		cmocka_unit_test(a_silent_peer_is_reported),
 		cmocka_unit_test(a_slow_peer_is_not),
 	};

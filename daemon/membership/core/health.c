@@ -76,12 +76,39 @@ static void take_row(struct membership *m, struct peer *peer, const Traind__Peer
 		    peer->soft.waits_for_count * sizeof(*peer->soft.waits_for));
 }
 
-void health_heartbeat(struct membership *m, struct node *node,
-    const Traind__Peer__Heartbeat *heartbeat)
+/* So far apart are a node's heartbeats: where more silence is allowed since its way is long, a third of that, in whole intervals. */
+static uint32_t beats_apart_ms(const struct membership *m, const struct node *node)
+{
+	uint64_t timeout_ms = health_timeout_ms(m, node),
+	         step_ms = m->options.heartbeat_interval_ms;
+	uint64_t third_ms = step_ms > 0 ? timeout_ms / 3 / step_ms * step_ms : 0;
+	bool far = timeout_ms > m->options.heartbeat_timeout_ms && third_ms > step_ms;
+	return (uint32_t)(far ? third_ms : step_ms);
+}
+
+/* Of those over a long way not each, but one in a timeout: they took a third of what heartbeats take of it. A change is said at once: who may be silent for less now beats more often before
+ * that is over. */
+static void acknowledge(struct membership *m, struct node *node, uint64_t sequence)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__HeartbeatAck ack = TRAIND__PEER__HEARTBEAT_ACK__INIT;
-	node->soft.beaten = true;
+	uint32_t apart_ms = beats_apart_ms(m, node);
+	if (node->soft.beaten && node->soft.apart_ms == apart_ms &&
+	    apart_ms > m->options.heartbeat_interval_ms &&
+	    m->now_ms - node->soft.acked_ms < m->options.heartbeat_timeout_ms)
+		return;
+	node->soft.apart_ms = apart_ms;
+	node->soft.acked_ms = m->now_ms;
+	ack.sequence = sequence;
+	ack.interval_ms = apart_ms;
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_HEARTBEAT_ACK;
+	message.heartbeat_ack = &ack;
+	action_send(m, node->soft.conn, &message);
+}
+
+void health_heartbeat(struct membership *m, struct node *node,
+    const Traind__Peer__Heartbeat *heartbeat)
+{
 	/* The least of late: what the link takes when nothing queues. */
 	if (heartbeat->rtt_s > 0 && heartbeat->rtt_s < 3600) {
 		if (node->soft.rtt_s <= 0 || heartbeat->rtt_s < node->soft.rtt_s)
@@ -101,10 +128,8 @@ void health_heartbeat(struct membership *m, struct node *node,
 			    (unsigned long long)node->id,
 			    (unsigned long long)heartbeat->peers[i]->peer);
 	}
-	ack.sequence = heartbeat->sequence;
-	message.body_case = TRAIND__PEER__TO_NODE__BODY_HEARTBEAT_ACK;
-	message.heartbeat_ack = &ack;
-	action_send(m, node->soft.conn, &message);
+	acknowledge(m, node, heartbeat->sequence);
+	node->soft.beaten = true;
 }
 
 static void suspect(struct membership *m, struct node *node, const char *text)

@@ -99,6 +99,8 @@ struct node {
 		bool beaten; /* on this connection: what it says behind Welcome came before that */
 		uint64_t started_ms; /* when it last started a worker */
 		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
+		uint64_t acked_ms; /* when it last had an answer to a heartbeat */
+		uint32_t apart_ms; /* as it was told then */
 		double rtt_s, bandwidth;
 		char suspicion[REASON_MAX];
 		char closing[REASON_MAX]; /* why the connection went, until NodeGone is applied */

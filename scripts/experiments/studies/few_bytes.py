@@ -13,7 +13,7 @@ ARMS = [DP, FEW_BYTES, FEWER_BYTES, AVERAGE_2, ISOLATED_2]
 CLAIMS = [Within(FEW_BYTES, DP, 0.03), Within(FEWER_BYTES, DP, 0.03)]
 NOTES = """A block of 128 numbers is 66 bytes in int4 and 512 in f32: 1/496 before any header, and 1/485 with headers and signs of life. A merge has more of these than a gradient: a burst
 after a pause is acknowledged packet by packet (6.3 % of headers and acknowledgements, where data parallel has 4.1 %; of its bytes on the wire here, 6.2 MB a step, 6 % are no gradient), frames' headers are 1 %. Signs of life are for each second, not for each
-step: 5 kB/s of both ways with these eight connections, so they weigh where steps are slow. Over long ways encoded elements are packed without loss (collectives/transport/packing.h): most of a
+step: 0.8 kB/s of both ways, half of it heartbeats to memberd, so they weigh where steps are slow. Over long ways encoded elements are packed without loss (collectives/transport/packing.h): most of a
 block's numbers are small beside its largest, so a code of Huffman's takes 9 % less for these movements in int4. Without it 1/500 was missed (1/485 and 1/476). int2, which has error
 feedback, takes 34 bytes a block."""
 
