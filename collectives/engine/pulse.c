@@ -56,7 +56,7 @@ unsigned pulse_due(struct pulse_mouth *mouth, uint64_t acked_bytes, uint32_t rtt
     uint64_t interval_ms, uint64_t timeout_ms)
 {
 	uint64_t step_ms = interval_ms > 0 ? interval_ms : 1;
-	uint64_t between = timeout_ms / 2 / step_ms, answer = 1 + rtt_us / 1000 / step_ms;
+	uint64_t between = timeout_ms / 3 / step_ms, answer = 1 + rtt_us / 1000 / step_ms;
 	uint64_t due = between > answer ? between - answer : 1;
 	if (acked_bytes != mouth->acked_bytes) {
 		mouth->acked_bytes = acked_bytes;

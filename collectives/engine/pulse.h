@@ -2,7 +2,7 @@
  * timeout says that nothing comes through: the process is stopped, its machine is gone, or the way is cut. Any byte counts, half a frame too, so slow but moving is never silent. A
  * reader that does not read (its core has no room, it stood still itself) holds nothing against anybody.
  *
- * A link of one connection has a pulse at every interval. One of several has one in half a timeout, on the next of them; and on all of them, at every interval, while what was said has no answer
+ * A link of one connection has a pulse at every interval. One of several has one in a third of a timeout, on the next of them; and on all of them, at every interval, while what was said has no answer
  * from the other end's kernel, which tells of other connections too (pulse_due): so it does not matter how many of them are dead, and which. Eight connections that each had
  * their own within 0.6 of the timeout took 4.6 kB/s of a way of 150 ms, both ways. Whose reader judges each connection by itself (an older one, as far as we know), and what goes through a relay,
  * whose kernel answers in the other end's place, has these (pulse_turns). A connection that is dead alone is noticed by its sender, as it has no answer (lane_set_patience).

@@ -29,8 +29,9 @@ static void nothing_more(const int lanes[3])
 			Traind__Peer__PeerMessage *more = take_message(lanes[i]);
 			fail_msg("lane %u says more: %d", i, (int)more->body_case);
 		}
-		(void)close(lanes[i]);
 	}
+	for (unsigned i = 0; i < 3; i++) /* of which the others are told */
+		(void)close(lanes[i]);
 }
 
 /* Until all that was said has an answer from the other end's kernel. */
@@ -54,7 +55,7 @@ static void await_answers(const struct fx *fx)
 	}
 }
 
-/* One in half a timeout of the whole link, on each of its connections in turn, once the other end has said that it judges it so. */
+/* One in a third of a timeout of the whole link, on each of its connections in turn, once the other end has said that it judges it so. */
 static void a_link_that_is_judged_as_one_says_one_pulse(void **state)
 {
 	(void)state;
