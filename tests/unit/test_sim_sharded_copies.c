@@ -78,6 +78,34 @@ static void a_checkpoint_of_several_copies(void **state)
 	assert_true(written > TURNS / 2);
 }
 
+/* (A copy that had heard that all had a step's pieces took a fragment, which changes its work; the round began again before another had heard so, and they gave each other pieces of work from before the take, and from
+ * after it.) */
+static void work_that_a_take_changed_is_not_given_again(void **state)
+{
+	(void)state;
+	static const uint64_t at[][2] = { { 37, 2 }, { 38, 5 }, { 41, 2 }, { 41, 5 } };
+	for (unsigned i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+		struct play_case what = { .mesh.size = { 4, 1, 1 },
+			.preset = MODEL_GPT2,
+			.apart = true,
+			.copies = 2,
+			.owners = 1,
+			.stream = PLAY_STREAM_CARRY,
+			.steps = 4 * PLAY_INNER_STEPS,
+			.faults = { { .kind = PLAY_SHORT_PAUSE,
+			                .victim = 1,
+			                .instruction = at[i][0] },
+			    { .kind = PLAY_KILL,
+			        .victim = 2,
+			        .instruction = at[i][0] + at[i][1],
+			        .returns_us = 1 * SECOND } },
+			.fault_count = 2 };
+		uint64_t seed = CASE_SEED + at[i][0] * 16 + at[i][1];
+		if (play_run(&sim, &play, seed, false, &what) > 0)
+			fail_case(&what, seed);
+	}
+}
+
 /* Seeds that found a bug. */
 static void named_seeds_hold(void **state)
 {
@@ -130,6 +158,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replicas_of_several_copies),
 		cmocka_unit_test(a_checkpoint_of_several_copies),
+		cmocka_unit_test(work_that_a_take_changed_is_not_given_again),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 	};
