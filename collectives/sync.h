@@ -31,7 +31,7 @@
  * were wrong, its movement does not count in it; struct tr_sync_now, event, says which tensor of whom it was. (Who is right, if not the majority:
  * who holds what it wrote itself at the last merge; then who has been there longest.) What changes between that and the outer step: without
  * overlap the digest that goes with the commit ends this peer with TR_EDIGEST; with it this peer sees it, and says so at the next merge (tr_sync_sound). Memory beside the caller's: 2 floats a parameter (1 with an
- * outer_momentum of 0, as in local SGD and HDET), 2 more for the largest fragment, 2 more with error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
+ * outer_momentum of 0, as in local SGD and HDET), 2 more for the largest fragment (1 with `scratch`), 2 more with error feedback (what was lost in coding), 3 more in eager mode, where each peer runs ahead by itself.
  *
  * A peer that dies: the round under way is finished among the others, with the weights of those whose work is in it (policy TR_UNIFORM), or
  * begun again with the same pseudo-gradients (TR_ERESTART is handled inside); an outer step is taken everywhere or nowhere. A peer that joins
@@ -79,7 +79,7 @@ typedef struct tr_sync tr_sync;
 
 struct tr_sync_tensor {
 	const char *name; /* for messages; copied */
-	float *data; /* the caller's: borrowed until tr_sync_destroy, any memory; written at merges */
+	float *data; /* the caller's: borrowed until tr_sync_destroy, any memory; written at merges, with `carry` and in eager mode at departures too */
 	size_t count;
 	unsigned layer;       /* tensors of one layer are in one fragment */
 	uint64_t reserved[2]; /* zero */

@@ -102,6 +102,19 @@ void drift_remember_first(struct tr_sync *s)
 	remember_rest(s);
 }
 
+bool drift_holds_momentum(const struct tr_sync *s)
+{
+	static const struct tr_digest unknown = { 0, 0 };
+
+	for (size_t i = 0; s->momentum && i < s->tensor_count; i++) {
+		struct tr_digest written = s->written[i].momentum;
+		if (sync_in_slot(s, i) && !tr_digest_equal(written, unknown) &&
+		    !tr_digest_equal(written, of_tensor(s->momentum, &s->tensors[i])))
+			return false;
+	}
+	return true;
+}
+
 /* ---- what all compare ---- */
 
 /* A joiner's memory is not read: it is being written. */

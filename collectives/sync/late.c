@@ -1,5 +1,6 @@
 #include "collectives/sync/late.h"
 
+#include "collectives/sync/drift.h"
 #include "collectives/sync/outer.h"
 
 static bool comes_late(const struct tr_sync *s)
@@ -26,7 +27,8 @@ void late_foresee(struct tr_sync *s)
 {
 	size_t first = s->first[s->slot.fragment];
 
-	for (size_t t = 0; s->options.carry && t < s->tensor_count; t++) {
+	s->foreseen = s->options.carry && drift_holds_momentum(s);
+	for (size_t t = 0; s->foreseen && t < s->tensor_count; t++) {
 		const struct sync_tensor *tensor = &s->tensors[t];
 		if (sync_in_slot(s, t))
 			foresee(s, tensor->data, tensor->offset - first, tensor->count);
@@ -38,7 +40,7 @@ void late_recall(struct tr_sync *s)
 	size_t first = s->first[s->slot.fragment], count = sync_fragment_count(s, s->slot.fragment);
 
 	s->recalled = comes_late(s);
-	if (s->recalled && s->options.carry)
+	if (s->recalled && s->foreseen)
 		foresee(s, s->delta, 0, count);
 	else if (s->recalled)
 		outer_recall(s->delta, s->outer + first, s->delta, scale_of(s), count);
@@ -61,7 +63,7 @@ bool late_merge(struct tr_sync *s)
 bool late_since(const struct tr_sync *s, float *movement)
 {
 	size_t first = s->first[s->slot.fragment];
-	bool foreseen = s->options.carry && s->taken && !s->committed;
+	bool foreseen = s->foreseen && s->taken && !s->committed;
 
 	for (size_t t = 0; foreseen && t < s->tensor_count; t++) {
 		const struct sync_tensor *tensor = &s->tensors[t];

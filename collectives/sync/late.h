@@ -14,6 +14,8 @@
  * theta_new exactly, since OUTER is linear in d: no direction is favoured, and what each is beside it is the noise of its own movement, which the merge takes away. In 2,432 steps of two workers (PyTorch, seeds 1 to 3, an overlap of 10 of 32) the loss was XX
  * where carrying from theta - d_m had XX.
  *
+ * Momentum that changed in memory since this peer wrote it would be in the base, and put right by the merge: then training goes on from where it is, and the base is theta - d_m.
+ *
  * Formulas: local updates that go on while an average is on its way, carried over to it, are delayed averaging (DaSGD, arXiv 2006.00441); as
  * asynchronous local SGD merges a late movement into newer outer parameters (arXiv 2401.09135, section 3); that one's own share of an outer step needs no waiting for is eager's (arXiv 2502.12996). Not for others; called by alone.c, closing.c
  * and sync.c. */

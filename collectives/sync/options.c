@@ -211,9 +211,8 @@ tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, stru
 		    o->overlap == 0 ? "0 (false) without an overlap" : "0 (false) in eager mode");
 	if (o->scratch && (o->overlap != 0 || o->alone_steps > 0))
 		return tr_error_set(error, TR_EINVAL,
-		    "sync.scratch: found one, allowed: none with an overlap or alone_steps: a sum "
-		    "is "
-		    "on its way there while the caller works");
+		    "sync.scratch: found one, allowed: none with an overlap or alone_steps, where "
+		    "a sum is on its way while the caller works");
 	if (!(o->feedback <= 1))
 		return refuse(error, "feedback", o->feedback, "0 to 1");
 	if (o->mode != TR_SYNC_STREAMING && o->fragments != 1)

@@ -147,7 +147,8 @@ struct tr_sync {
 	bool committed, begun_ahead;
 	uint64_t merging;
 	struct pace_agreed agreed;
-	bool recalled; /* `delta` holds where the parameters were when it was taken (late.h) */
+	/* late.h: training went on from where this peer foresaw the merge; `delta` holds where it went on from. */
+	bool foreseen, recalled;
 	bool runs_ahead; /* eager, of the slot's round: this peer trains on from where its own share would bring it */
 	bool spoilt[SYNC_FRAGMENTS_MAX]; /* what this peer holds of it changed in memory: until its next merge (drift.h) */
 	struct tr_commit close; /* when it is settled */

@@ -458,17 +458,21 @@ static tr_status take_theirs(struct trainer *t, struct tr_error *error)
 	return TR_OK;
 }
 
-/* With ZeRO-1 what copies make of a step for each other comes again, where somebody has taken it now, or lacks some of it. */
+/* With ZeRO-1 what copies make of a step for each other comes again, where one of this shard's takes it now, or lacks some of it. Not else: one may have changed its work at a take, and another not. */
 static tr_status catch_up(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
 	const struct apart_word *roster = s->apart->roster;
 	uint32_t replica = ranks_replica(&s->next, s->self);
-	int64_t first = roster[ranks_member(&s->next, replica, 0)].steps;
+	int64_t most = 0;
 	bool again = false;
 	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
-		const struct apart_word *word = &roster[ranks_member(&s->next, replica, k)];
-		again = again || word->lacks != 0 || word->steps != first;
+		int64_t steps = roster[ranks_member(&s->next, replica, k)].steps;
+		most = steps > most ? steps : most;
+	}
+	for (uint32_t i = 0; i < s->copies.count; i++) {
+		const struct apart_word *word = &roster[s->copies.members[i]];
+		again = again || word->lacks != 0 || word->steps != most;
 	}
 	tr_status status = take_theirs(t, error);
 	return status == TR_OK && again && sharded_owners_share(s)

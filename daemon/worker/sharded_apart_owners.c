@@ -1,6 +1,7 @@
 /* ZeRO-1 where a replica that trains apart is several copies (mesh.copies and mesh.zero_owners; daemon/plan/owners.h): of its shard's moments each copy owns pieces, R copies each piece. A step is taken by each worker
  * on what it owns, of the gradient that all copies have; then the first owner of each piece sends the parameters that came of it to the copies that do not own it, into their work. Until that is there a worker `lacks`
- * it: the step is taken all the same, once and for all, and where the round begins again the roster says so, and all copies give each other the pieces again, which are the same bits.
+ * it: the step is taken all the same, once and for all, and where the round begins again the roster says so, and all copies of the shard give each other the pieces again, which are the same bits: as long as one of them lacks some, none has heard that all have them, and so none has changed its work at a take
+ * (sharded_stream.c).
  *
  * Moments are of no other use than their replica's, so pieces go from nobody to nobody: who has other workers beside it begins with fresh ones, all pieces, as without it. A checkpoint has the pieces of one
  * replica, from their owners. */
@@ -77,13 +78,14 @@ tr_status sharded_owners_exchange(struct trainer *t, struct tr_error *error)
 	}
 	for (uint32_t i = 0; i < count && status == TR_OK; i++)
 		status = tr_wait(t->group, tag_of(s, mine[i]), error);
+	/* From here on it lacks nothing: another copy may hear of the barrier, and change its work at a take, while this one never does. */
+	if (status == TR_OK)
+		s->apart->own.lacks = false;
 	/* All have theirs: `work` is this worker's again. */
 	if (status == TR_OK)
 		status = sharded_barrier(t, tag_of(s, copies), &s->copies, error);
 	for (uint32_t i = 0; i < count && status == TR_OK; i++)
 		status = tr_release(t->group, tag_of(s, mine[i]), error);
-	if (status == TR_OK)
-		s->apart->own.lacks = false;
 	return status;
 }
 

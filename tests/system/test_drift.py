@@ -58,6 +58,17 @@ def test_a_bit_that_flips_is_put_right(group, mode, options, step, tensor, part)
             assert farthest(peers[0].lines[-1]["outer"], CASES[mode][1](size, 40)[40]) < 2e-6
 
 
+@pytest.mark.parametrize("step", [13, 16, 17])
+def test_momentum_that_flips_with_carry(group, step):
+    """Taken at step 16, merged at 19. What is spoilt by the take is not trained on from, and nothing is lost."""
+    for size, spoilt in ((3, 1), (2, 0)):
+        peers = run(group, size, "diloco", 40, spoilt, name=f"{size}-{spoilt}", H=8, tau=3, carry=1, only_flip=step, only_tensor=1, only_part=1)
+        said = events_of(peers)
+        assert len(said) == 1 and said[0].startswith("round 2: ") and f"{PARTS[1]} second (put right by peer" in said[0], said
+        reference = CASES["late"][1](size, 40, blind=(index_of(peers[spoilt]), 16) if step <= 16 else None)
+        assert farthest(peers[0].lines[-1]["outer"], reference[40]) < 2e-6
+
+
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.parametrize("step", range(13, 18))
 def test_a_bit_that_flips_while_all_compare(group, step, part):

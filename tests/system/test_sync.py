@@ -69,9 +69,10 @@ def weights_of(peers, uneven):
     return [w / sum(weights) for w in weights]
 
 
-def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=False):
+def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=False, blind=None):
     """DiLoCo (2311.08105, algorithm 1); with fragments, tau and alpha Streaming DiLoCo (2501.18512, algorithm 2); with carry each goes on from
-    where its own movement alone would bring it, and the steps since the take are carried over (delayed averaging, 2006.00441)."""
+    where its own movement alone would bring it, and the steps since the take are carried over (delayed averaging, 2006.00441); but for `blind`, a peer
+    and the step of a take, which goes on from where it is."""
     weights, parts = weights_of(peers, uneven), fragments_of(P)
     theta, optimizer = [0.0] * (LAYERS * ELEMENTS), Nesterov(eta, mu)
     local = [list(theta) for _ in range(peers)]
@@ -82,7 +83,7 @@ def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=
         moved = [{e: theta[e] - w[e] for e in parts[f]} for w in local]
         for m, w in enumerate(local):
             for e in parts[f]:
-                w[e] = optimizer.foreseen(theta, e, moved[m][e]) if carry else w[e]
+                w[e] = optimizer.foreseen(theta, e, moved[m][e]) if carry and blind != (m, step) else w[e]
         base = [{e: w[e] for e in parts[f]} for w in local]
         return f, base, {e: sum(w * moved[m][e] for m, w in enumerate(weights)) for e in parts[f]}
 

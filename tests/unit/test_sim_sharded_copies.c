@@ -78,6 +78,39 @@ static void a_checkpoint_of_several_copies(void **state)
 	assert_true(written > TURNS / 2);
 }
 
+/* (A copy that had heard that all had a step's pieces took a fragment, which changes its work; the round began again before another had heard so, and they gave each other pieces of work from before the take, and from
+ * after it.) */
+static void work_that_a_take_changed_is_not_given_again(void **state)
+{
+	(void)state;
+	static const struct {
+		enum play_stream stream;
+		uint64_t pause, kill;
+	} at[] = { { PLAY_STREAM_CARRY, 37, 39 }, { PLAY_STREAM_CARRY, 38, 43 },
+		{ PLAY_STREAM_CARRY, 41, 43 }, { PLAY_STREAM_CARRY, 41, 46 },
+		{ PLAY_STREAM_EAGER, 56, 60 }, { PLAY_STREAM_EAGER, 56, 61 } };
+	for (unsigned i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+		struct play_case what = { .mesh.size = { 4, 1, 1 },
+			.preset = MODEL_GPT2,
+			.apart = true,
+			.copies = 2,
+			.owners = 1,
+			.stream = at[i].stream,
+			.steps = 4 * PLAY_INNER_STEPS,
+			.faults = { { .kind = PLAY_SHORT_PAUSE,
+			                .victim = 1,
+			                .instruction = at[i].pause },
+			    { .kind = PLAY_KILL,
+			        .victim = 2,
+			        .instruction = at[i].kill,
+			        .returns_us = 1 * SECOND } },
+			.fault_count = 2 };
+		uint64_t seed = CASE_SEED + 15 * at[i].pause + at[i].kill;
+		if (play_run(&sim, &play, seed, false, &what) > 0)
+			fail_case(&what, seed);
+	}
+}
+
 /* Seeds that found a bug. */
 static void named_seeds_hold(void **state)
 {
@@ -130,6 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replicas_of_several_copies),
 		cmocka_unit_test(a_checkpoint_of_several_copies),
+		cmocka_unit_test(work_that_a_take_changed_is_not_given_again),
 		cmocka_unit_test(named_seeds_hold),
 		cmocka_unit_test(mistakes_are_caught),
 	};

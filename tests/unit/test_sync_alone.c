@@ -156,6 +156,45 @@ static void with_carry_all_that_was_done_since_the_take_stays(void **state)
 	peer_end(p);
 }
 
+/* (What was spoilt went into the base at the departure, and not at the merge, when it was put right: the next movement brought it to all.) */
+static void with_carry_spoilt_momentum_is_not_trained_from(void **state)
+{
+	(void)state;
+	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+	options.overlap = 2;
+	options.carry = true;
+	options.alone_steps = 0;
+	struct peer *p = peer_with(&options, 0, 1);
+	peer_start(p);
+	for (unsigned i = 0; i < H + 2; i++)
+		train(p);
+	assert_true(p->now.merged && p->now.step == H + 2);
+	float *spoilt = &tr_sync_momentum(p->sync, 1)[0], right = *spoilt;
+	struct numbers before = numbers_of(p);
+	*spoilt = 1000;
+	train(p);
+	train(p); /* taken */
+	assert_true(p->sync->taken);
+	for (unsigned t = 0; t < TENSORS; t++)
+		for (unsigned i = 0; i < NUMBERS; i++)
+			for (uint64_t step = H + 3; step <= 2 * H; step++)
+				before.at[t][i] -= (double)((step * 7 + t * 3 + i) % 11) / 64;
+	assert_near(p, &before);
+	*spoilt = right; /* as others put it */
+	train(p);
+	train(p);
+	assert_true(p->now.merged && p->now.step == 2 * H + 2);
+	for (unsigned t = 0; t < TENSORS; t++)
+		for (unsigned i = 0; i < NUMBERS; i++) {
+			double since = 0;
+			for (uint64_t step = 2 * H + 1; step <= 2 * H + 2; step++)
+				since += (double)((step * 7 + t * 3 + i) % 11) / 64;
+			before.at[t][i] = (double)tr_sync_outer(p->sync, t)[i] - since;
+		}
+	assert_near(p, &before);
+	peer_end(p);
+}
+
 /* In eager mode parameters do not move by a merge; the next movement's guess of the others' starts from this peer's own one of the merge, which is not
  * what it was when delta holds something else. */
 static void a_late_merge_in_eager_mode_leaves_the_movement(void **state)
@@ -337,6 +376,7 @@ int main(void)
 		cmocka_unit_test(a_late_commit_too),
 		cmocka_unit_test(alpha_is_of_what_was_there_at_the_take),
 		cmocka_unit_test(with_carry_all_that_was_done_since_the_take_stays),
+		cmocka_unit_test(with_carry_spoilt_momentum_is_not_trained_from),
 		cmocka_unit_test(a_late_merge_in_eager_mode_leaves_the_movement),
 		cmocka_unit_test(a_round_may_be_given_up_in_a_late_commit),
 		cmocka_unit_test(who_joins_waits_as_long_as_it_takes),
