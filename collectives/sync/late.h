@@ -11,8 +11,8 @@
  *	base = OUTER(theta, v, d_m)          to = base, at the take
  *
  * so the steps until the merge are taken near where the group will be, and not as far behind as momentum throws the outer parameters forward (eta / (1 - mu) movements in the long run). In the mean over peers of equal weight base is
- * theta_new exactly, since OUTER is linear in d: no direction is favoured, and what each is beside it is the noise of its own movement, which the merge takes away. In 2,432 steps of two workers (PyTorch, seeds 1 to 3, an overlap of 10 of 32) the loss was XX
- * where carrying from theta - d_m had XX.
+ * theta_new, but for what coding loses, since OUTER is linear in d: no direction is favoured, and what each is beside it is the noise of its own movement, which the merge takes away. In 2,432 steps of two workers (a PyTorch model of it, seeds 1 and 2, eta 0.7, an overlap of 10 of 32) the loss was 1.31 and 1.28 % above
+ * DiLoCo's, where carrying from theta - d_m had 2.04 and 1.86 %; with a base that knew the others' movements it was what it is without an overlap (0.38 %). At full length: docs/results.
  *
  * Momentum that changed in memory since this peer wrote it would be in the base, and put right by the merge: then training goes on from where it is, and the base is theta - d_m.
  *

@@ -299,7 +299,10 @@ static void checkpoint(struct trainer *t, uint64_t before)
 	}
 	struct tr_error error;
 	if (outer_fetch_momentum(t, &error) != TR_OK) {
-		trainer_report_event(t, error.text);
+		char event[TR_ERROR_TEXT_MAX + 64];
+		(void)snprintf(event, sizeof(event), "checkpoint of step %llu left out: %s",
+		    (unsigned long long)t->counters->step, error.text);
+		trainer_report_event(t, event);
 		return;
 	}
 	struct optim_arrays arrays = t->arrays;

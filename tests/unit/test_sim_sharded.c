@@ -130,6 +130,13 @@ static void replicas_that_train_on_while_they_merge(void **state)
 	assert_true(steps >= 3 * SEEDS && struck > SEEDS / 2 && went_on > 3 * SEEDS);
 }
 
+/* (The check of what a merge took went by the parts of the last round, which is none.) */
+static void a_last_round_that_a_replica_sits_out(void **state)
+{
+	(void)state;
+	play_seed(2903444);
+}
+
 /* The roster of a try that is given up, as the spare that sent it dies, came to some workers only; then one more is lost. What they made of it, another part of their replica may not share: work that it
  * began from (the first two), a movement that was to be of use again (the others). */
 static void a_try_that_some_heard_of(void **state)
@@ -554,6 +561,7 @@ int main(void)
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(replicas_with_rates_of_their_own),
 		cmocka_unit_test(replicas_that_train_on_while_they_merge),
+		cmocka_unit_test(a_last_round_that_a_replica_sits_out),
 		cmocka_unit_test(a_try_that_some_heard_of),
 		cmocka_unit_test(joins),
 		cmocka_unit_test(unequal_shares),

@@ -103,7 +103,9 @@ void outer_foresee(float *out, const float *theta, const float *v, const float *
 	for (size_t i = 0; i < count; i++)
 		out[i] = remainder_of(theta[i] + 3 * (v != NULL ? v[i] : 0) +
 		    5 * (PLAY_PRIME - unweighted(d[i], scale)));
-	model_changed(group_inside()->trainer->model);
+	if (group_inside()->trainer->model !=
+	    NULL) /* who has no rank makes the reference's merges too */
+		model_changed(group_inside()->trainer->model);
 }
 
 void outer_carry(float *local, const float *outer, const float *base, float rest, size_t count)

@@ -387,8 +387,8 @@ static void check_costs(struct trainer *t)
 void trainer_account_tell(struct trainer *t, const struct tr_round *round, bool last)
 {
 	(void)round;
-	(void)last;
-	check_costs(t);
+	if (!last) /* which is no merge: who trained in the newest one may have no part in it */
+		check_costs(t);
 	stream_applied(t->group);
 }
 
