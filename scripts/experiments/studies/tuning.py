@@ -65,7 +65,7 @@ ARMS += [hdet.PAPERS, stragglers.LONGER]
 NOTES = """*by-speed-h55*: the fastest worker takes 55 steps instead of 32, so that a merge is of as many tokens as with fixed H = 32: 0.3 % behind, so it is not that slow workers
 take few steps between merges (weights by tokens, both).
 
-*carry*: streaming whose merge carries all that was done since the take over to the new outer parameters, in place of alpha's mean (`sync.carry`).
+*carry*: streaming whose workers train on, from the take on, where their own movement would bring the group, and carry those steps over to the new outer parameters, in place of alpha's mean (`sync.carry`).
 
 *b*: tokens of a step's batch, of all workers together; *outer*: rate and momentum. plan.TRAIN and studies/quality.py have the outcome. Small batches, so more steps for the
 same tokens, are better for all, and make 32 steps a smaller part of the training. An outer step multiplies what the inner ones did by rate / (1 - momentum), 7 with the papers' numbers;
