@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "collectives/transport/watch.h"
+#include "common/float_mode.h"
 
 /* So long a caller looks without anything coming before it sleeps. */
 #define SPIN_NS 50000u
@@ -67,6 +68,7 @@ void engine_run(void *arg)
 {
 	struct engine *engine = arg;
 	bool alive = true;
+	(void)float_mode_set(FLOAT_EXACT); /* it began with its creator's */
 	while (alive) {
 		park_while_driven(engine);
 		pthread_mutex_lock(&engine->turn);
@@ -265,8 +267,12 @@ static bool drive_once(struct engine *engine)
 bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
     struct pollfd also[ENGINE_DRIVE_ALSO])
 {
-	if (done == NULL)
-		return drive_once(engine);
+	unsigned mode = float_mode_set(FLOAT_EXACT); /* whatever the caller's program has */
+	if (done == NULL) {
+		bool had_turn = drive_once(engine);
+		(void)float_mode_set(mode);
+		return had_turn;
+	}
 	caller_comes(engine);
 	pthread_mutex_lock(&engine->turn);
 	catch_up_time(engine);
@@ -275,5 +281,6 @@ bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
 	hand_back(engine);
 	pthread_mutex_unlock(&engine->turn);
 	caller_goes(engine);
+	(void)float_mode_set(mode);
 	return true;
 }

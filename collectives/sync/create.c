@@ -111,7 +111,7 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 }
 
 /* Parameters and their momentum: one is changed by the other. */
-#define BLOCK_LEAST ((size_t)TR_STATE_CHUNK_BYTES / sizeof(float))
+#define BLOCK_LEAST ((size_t)TR_STATE_CHUNK_BYTES / 4 / sizeof(float))
 #define BLOCKS_MOST (TR_STATE_TENSORS_MAX / 2 - 32)
 
 static tr_status declare_block(struct tr_sync *s, uint32_t unit, size_t at, size_t count,

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "common/float_mode.h"
+
 #define WITHOUT_SIGN UINT32_C(0x7fffffff)
 #define TWO_TO_64 \
 	UINT32_C(0x5f800000) /* as f32; those of larger ones, infinities and NaN lie above it */
@@ -37,6 +39,8 @@ void outer_delta(float *out, const float *from, const float *to, float weight, s
 void outer_step(float *theta, float *v, const float *d, float scale, float eta, float mu,
     size_t count)
 {
+	unsigned before = float_mode_set(FLOAT_EXACT); /* whatever the caller's program has */
+
 	for (size_t i = 0; !v && i < count; i++)
 		theta[i] -= eta * (d[i] * scale);
 	for (size_t i = 0; v && i < count; i++) {
@@ -44,6 +48,7 @@ void outer_step(float *theta, float *v, const float *d, float scale, float eta, 
 		v[i] = mu * v[i] + g;
 		theta[i] -= eta * (g + mu * v[i]);
 	}
+	(void)float_mode_set(before);
 }
 
 void outer_merge(float *local, const float *outer, float alpha, size_t count)

@@ -217,13 +217,13 @@ static void weights_part(void *arg, unsigned thread, unsigned threads)
 /* Of a shard that has all rows. */
 static bool tensor_backward(struct model *m, struct layer_part *part)
 {
-	pool_run(m->pool, mlp_rows_part, part);
+	pool_run_flushing(m->pool, mlp_rows_part, part);
 	if (!model_sum(m))
 		return false;
-	pool_run(m->pool, middle_and_attention_part, part);
+	pool_run_flushing(m->pool, middle_and_attention_part, part);
 	if (!model_sum(m))
 		return false;
-	pool_run(m->pool, input_rows_part, part);
+	pool_run_flushing(m->pool, input_rows_part, part);
 	return true;
 }
 
@@ -234,18 +234,18 @@ static bool sequence_backward(struct model *m, struct layer_part *part)
 		model_drop_all(m, MODEL_SITE_DOWN, part->layer, m->dout, m->dropout.ddown);
 	if (!model_copy_gather(m, down_gradient(m)))
 		return false;
-	pool_run(m->pool, mlp_rows_part, part);
-	pool_run(m->pool, mlp_weights_part, part);
+	pool_run_flushing(m->pool, mlp_rows_part, part);
+	pool_run_flushing(m->pool, mlp_weights_part, part);
 	if (!model_sum(m))
 		return false;
-	pool_run(m->pool, middle_rows_part, part);
+	pool_run_flushing(m->pool, middle_rows_part, part);
 	if (!model_copy_gather(m, proj_gradient(m)))
 		return false;
-	pool_run(m->pool, attention_rows_part, part);
-	pool_run(m->pool, attention_weights_part, part);
+	pool_run_flushing(m->pool, attention_rows_part, part);
+	pool_run_flushing(m->pool, attention_weights_part, part);
 	if (!model_sum(m))
 		return false;
-	pool_run(m->pool, input_rows_part, part);
+	pool_run_flushing(m->pool, input_rows_part, part);
 	fold_vectors(m, part->layer, pool_threads(m->pool));
 	return true;
 }
@@ -280,12 +280,12 @@ static bool one_layer(struct model *m, size_t layer, const struct model_hooks *h
 	if (model_splits_rows(m))
 		return sequence_backward(m, &part) && model_progress(hooks);
 	if (m->tensor == NULL)
-		pool_run(m->pool, rows_part, &part);
+		pool_run_flushing(m->pool, rows_part, &part);
 	else if (!tensor_backward(m, &part))
 		return false;
 	if (!model_progress(hooks))
 		return false;
-	pool_run(m->pool, weights_part, &part);
+	pool_run_flushing(m->pool, weights_part, &part);
 	return true;
 }
 
@@ -311,7 +311,7 @@ bool model_backward(struct model *m, real *dinput, const struct model_hooks *hoo
 	}
 	if (model_splits_rows(m) && !model_copy_gather(m, m->dout))
 		return false;
-	pool_run(m->pool, embed_part, m);
+	pool_run_flushing(m->pool, embed_part, m);
 	report_final(hooks, 0);
 	return true;
 }

@@ -169,7 +169,7 @@ static bool attention_forward(struct layer_part *part)
 	const struct layer_activations *a = model_layer(m, part->layer);
 	if (!gather_norm(m, part->layer, LAYOUT_NORM1_W, a->x))
 		return false;
-	pool_run(m->pool, attention_part, part);
+	pool_run_flushing(m->pool, attention_part, part);
 	return model_sum_onto(m, part->layer, LAYOUT_PROJ_W, a->x, a->middle) &&
 	    gather_norm(m, part->layer, LAYOUT_NORM2_W, a->middle);
 }
@@ -179,12 +179,12 @@ static bool layer_forward(struct model *m, size_t layer)
 	struct layer_part part = { m, layer };
 	const struct layer_activations *a = model_layer(m, layer);
 	if (m->tensor == NULL) {
-		pool_run(m->pool, layer_part, &part);
+		pool_run_flushing(m->pool, layer_part, &part);
 		return true;
 	}
 	if (!attention_forward(&part))
 		return false;
-	pool_run(m->pool, mlp_part, &part);
+	pool_run_flushing(m->pool, mlp_part, &part);
 	return model_sum_onto(m, layer, LAYOUT_DOWN_W, a->middle, a->out);
 }
 
@@ -210,12 +210,12 @@ bool model_forward_again(struct model *m, size_t layer)
 {
 	struct layer_part part = { m, layer };
 	if (m->tensor == NULL) {
-		pool_run(m->pool, again_part, &part);
+		pool_run_flushing(m->pool, again_part, &part);
 		return true;
 	}
 	if (!attention_forward(&part))
 		return false;
-	pool_run(m->pool, up_part, &part);
+	pool_run_flushing(m->pool, up_part, &part);
 	return true;
 }
 
@@ -223,7 +223,7 @@ bool model_forward(struct model *m, const struct model_hooks *hooks)
 {
 	const struct model_slot *slot = m->slot;
 	if (slot->embedded != NULL && m->tensor == NULL)
-		pool_run(m->pool, embed_part, m);
+		pool_run_flushing(m->pool, embed_part, m);
 	else if (slot->embedded != NULL && !model_embed_sum(m))
 		return false;
 	for (size_t layer = slot->first; layer < slot->first + slot->count; layer++)

@@ -133,18 +133,18 @@ static bool tensor_head(struct model *m)
 	struct norm norm = model_last_norm(m, 0);
 	if (model_splits_rows(m) && !model_norm_gather(m, &norm, model_stream_end(m)))
 		return false;
-	pool_run(m->pool, logits_part, m);
+	pool_run_flushing(m->pool, logits_part, m);
 	if (!model_meet(m, largest(m), rows, m->tensor->maximum))
 		return false;
-	pool_run(m->pool, sums_part, m);
+	pool_run_flushing(m->pool, sums_part, m);
 	if (!model_meet(m, sums(m), 2 * rows, m->tensor->sum))
 		return false;
-	pool_run(m->pool, loss_part, m);
+	pool_run_flushing(m->pool, loss_part, m);
 	if (m->dx == NULL)
 		return true;
 	if (!model_sum(m))
 		return false;
-	pool_run(m->pool, norm_part, m);
+	pool_run_flushing(m->pool, norm_part, m);
 	return true;
 }
 
@@ -171,14 +171,14 @@ bool model_head(struct model *m, real *dout, double *loss)
 {
 	m->dx = dout;
 	if (m->tensor == NULL)
-		pool_run(m->pool, head_part, m);
+		pool_run_flushing(m->pool, head_part, m);
 	else if (!tensor_head(m))
 		return false;
 	*loss = 0;
 	for (unsigned t = 0; t < pool_threads(m->pool); t++)
 		*loss += m->scratch[t].loss;
 	if (dout != NULL)
-		pool_run(m->pool, weights_part, m);
+		pool_run_flushing(m->pool, weights_part, m);
 	return true;
 }
 

@@ -128,5 +128,5 @@ void model_drop_all(const struct model *m, enum model_site site, size_t layer, c
     real *y)
 {
 	struct drop_all all = { m, site, layer, x, y };
-	pool_run(m->pool, drop_part, &all);
+	pool_run_flushing(m->pool, drop_part, &all);
 }

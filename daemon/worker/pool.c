@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/float_mode.h"
+
 /* A layer's parts take about a millisecond and follow each other closely: look a few microseconds
  * before sleeping. */
 #define POOL_SPINS 2000
@@ -24,6 +26,7 @@ struct pool {
 	bool stop; /* under lock; read after a new generation was seen */
 	pool_fn *fn;
 	void *arg;
+	unsigned mode; /* float_mode.h */
 	struct pool_thread *members;
 };
 
@@ -39,10 +42,13 @@ static void wait_for_work(struct pool *pool, unsigned seen)
 }
 
 /* A thread's parts. */
-static void work(const struct pool *pool, unsigned thread)
+static void work(const struct pool *pool, unsigned thread, unsigned mode, pool_fn *fn, void *arg)
 {
+	unsigned before = float_mode_set(mode);
+
 	for (unsigned part = thread; part < pool->parts; part += pool->threads)
-		pool->fn(pool->arg, part, pool->parts);
+		fn(arg, part, pool->parts);
+	(void)float_mode_set(before);
 }
 
 static void *member_main(void *arg)
@@ -53,7 +59,7 @@ static void *member_main(void *arg)
 		wait_for_work(pool, seen);
 		if (pool->stop)
 			return NULL;
-		work(pool, self->index);
+		work(pool, self->index, pool->mode, pool->fn, pool->arg);
 		if (atomic_fetch_sub_explicit(&pool->running, 1, memory_order_acq_rel) == 1) {
 			(void)pthread_mutex_lock(&pool->lock);
 			(void)pthread_cond_signal(&pool->done);
@@ -70,18 +76,18 @@ static void wake_all(struct pool *pool)
 	(void)pthread_mutex_unlock(&pool->lock);
 }
 
-void pool_run(struct pool *pool, pool_fn *fn, void *arg)
+static void run(struct pool *pool, pool_fn *fn, void *arg, unsigned mode)
 {
 	if (pool->threads == 1) { /* writes nothing: any thread may run it */
-		for (unsigned part = 0; part < pool->parts; part++)
-			fn(arg, part, pool->parts);
+		work(pool, 0, mode, fn, arg);
 		return;
 	}
 	pool->fn = fn;
 	pool->arg = arg;
+	pool->mode = mode;
 	atomic_store_explicit(&pool->running, pool->threads - 1, memory_order_relaxed);
 	wake_all(pool);
-	work(pool, 0);
+	work(pool, 0, mode, fn, arg);
 	for (int i = 0; i < POOL_SPINS; i++)
 		if (atomic_load_explicit(&pool->running, memory_order_acquire) == 0)
 			return;
@@ -89,6 +95,16 @@ void pool_run(struct pool *pool, pool_fn *fn, void *arg)
 	while (atomic_load_explicit(&pool->running, memory_order_acquire) != 0)
 		(void)pthread_cond_wait(&pool->done, &pool->lock);
 	(void)pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_run(struct pool *pool, pool_fn *fn, void *arg)
+{
+	run(pool, fn, arg, FLOAT_EXACT);
+}
+
+void pool_run_flushing(struct pool *pool, pool_fn *fn, void *arg)
+{
+	run(pool, fn, arg, FLOAT_FLUSH);
 }
 
 tr_status pool_create(unsigned threads, struct pool **out, struct tr_error *error)

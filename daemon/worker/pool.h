@@ -24,6 +24,8 @@ tr_status pool_create_parts(unsigned threads, unsigned parts, struct pool **pool
     struct tr_error *error);
 void pool_destroy(struct pool *pool); /* accepts NULL */
 void pool_run(struct pool *pool, pool_fn *fn, void *arg);
+/* The same, with subnormal numbers taken and given as zero (float_mode.h): for a model's own work. */
+void pool_run_flushing(struct pool *pool, pool_fn *fn, void *arg);
 /* Into how many parts work is cut. */
 unsigned pool_threads(const struct pool *pool);
 

@@ -57,7 +57,7 @@ static void round_part(void *arg, unsigned thread, unsigned threads)
 void model_round(struct model *m)
 {
 	if (m->rounded != NULL)
-		pool_run(m->pool, round_part, m);
+		pool_run_flushing(m->pool, round_part, m);
 	m->stale = false;
 }
 

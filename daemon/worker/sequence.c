@@ -38,7 +38,7 @@ static void own_norm_part(void *arg, unsigned thread, unsigned threads)
 bool model_norm_gather(struct model *m, const struct norm *norm, const real *x)
 {
 	struct own_rows rows = { m, norm, x };
-	pool_run(m->pool, own_norm_part, &rows);
+	pool_run_flushing(m->pool, own_norm_part, &rows);
 	return gather_rows(m);
 }
 
@@ -55,6 +55,6 @@ static void own_copy_part(void *arg, unsigned thread, unsigned threads)
 bool model_copy_gather(struct model *m, const real *x)
 {
 	struct own_rows rows = { m, NULL, x };
-	pool_run(m->pool, own_copy_part, &rows);
+	pool_run_flushing(m->pool, own_copy_part, &rows);
 	return gather_rows(m);
 }

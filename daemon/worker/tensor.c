@@ -65,7 +65,7 @@ bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, cons
 		model_site_of(weight), layer };
 	if (!model_sum(m))
 		return false;
-	pool_run(m->pool, onto_part, &onto);
+	pool_run_flushing(m->pool, onto_part, &onto);
 	return true;
 }
 
@@ -114,13 +114,13 @@ static void positions_part(void *arg, unsigned thread, unsigned threads)
 bool model_embed_sum(struct model *m)
 {
 	struct onto onto = { m, NULL, NULL, m->slot->embedded, MODEL_SITE_EMBEDDING, 0 };
-	pool_run(m->pool, shard_embed_part, m);
+	pool_run_flushing(m->pool, shard_embed_part, m);
 	if (!model_sum(m))
 		return false;
 	if (m->layout->positions == LAYOUT_NONE)
-		pool_run(m->pool, onto_part, &onto);
+		pool_run_flushing(m->pool, onto_part, &onto);
 	else
-		pool_run(m->pool, positions_part, m);
+		pool_run_flushing(m->pool, positions_part, m);
 	return true;
 }
 

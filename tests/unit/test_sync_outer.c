@@ -1,4 +1,4 @@
-/* Which numbers can be given to a merge (collectives/sync/outer.h). */
+/* Which numbers can be given to a merge, and what it makes of them (collectives/sync/outer.h). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "collectives/sync/outer.h"
+#include "common/float_mode.h"
 
 enum { COUNT = 67 }; /* no multiple of any vector */
 
@@ -52,6 +53,27 @@ static void a_flipped_top_bit_is_found(void **state)
 	}
 }
 
+/* A program that flushes subnormal numbers has the outer state that the others have. */
+static void an_outer_step_is_the_same_whatever_its_program_flushes(void **state)
+{
+	(void)state;
+	float theta[2][COUNT], v[2][COUNT], d[COUNT];
+	for (unsigned mode = FLOAT_EXACT; mode <= FLOAT_FLUSH; mode++) {
+		for (unsigned i = 0; i < COUNT; i++) {
+			theta[mode][i] = 0x1p-126F * (float)i;
+			v[mode][i] = 0x1p-128F * (float)i;
+			d[i] = 0x1p-130F * (float)(i % 5);
+		}
+		(void)float_mode_set(mode);
+		outer_step(theta[mode], v[mode], d, 0.5F, 0.7F, 0.9F, COUNT);
+		unsigned left = float_mode_set(FLOAT_EXACT);
+		assert_true(left == mode || left == FLOAT_EXACT);
+	}
+	assert_memory_equal(theta[0], theta[1], sizeof(theta[0]));
+	assert_memory_equal(v[0], v[1], sizeof(v[0]));
+	assert_true(v[0][1] != 0);
+}
+
 /* To the bit, and nothing is changed; into the movement's own place too. */
 static void what_is_foreseen_is_what_the_outer_step_makes_of_it(void **state)
 {
@@ -93,6 +115,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_no_number_is_found_anywhere),
 		cmocka_unit_test(a_flipped_top_bit_is_found),
+		cmocka_unit_test(an_outer_step_is_the_same_whatever_its_program_flushes),
 		cmocka_unit_test(what_is_foreseen_is_what_the_outer_step_makes_of_it),
 		cmocka_unit_test(in_the_mean_peers_foresee_where_the_group_will_be),
 	};

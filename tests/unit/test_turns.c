@@ -1,4 +1,4 @@
-/* Players in turn (daemon/worker/turns.h): one at a time, all at each meeting, and to the end when one stops. Also work that is cut into more parts than there are threads (pool.h). */
+/* Players in turn (daemon/worker/turns.h): one at a time, all at each meeting, and to the end when one stops. Also work that is cut into more parts than there are threads, or flushes subnormal numbers (pool.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "common/float_mode.h"
 #include "daemon/worker/pool.h"
 #include "daemon/worker/turns.h"
 
@@ -117,12 +118,53 @@ static void each_part_is_done_once(void **state)
 	}
 }
 
+struct halves {
+	volatile float least; /* that is no subnormal */
+	float half[PARTS];
+};
+
+static void halve(void *arg, unsigned part, unsigned parts)
+{
+	struct halves *h = arg;
+	(void)parts;
+	h->half[part] = h->least / 2;
+}
+
+/* In all threads, for this one run, and whatever the caller's own mode is. */
+static void subnormal_numbers_are_flushed_where_that_was_asked_for(void **state)
+{
+	(void)state;
+#if !defined(__x86_64__) && !defined(__aarch64__)
+	skip();
+#endif
+	for (unsigned threads = 1; threads <= 3; threads++) {
+		struct halves h = { .least = 0x1p-126F };
+		struct pool *pool;
+		assert_int_equal(pool_create_parts(threads, PARTS, &pool, NULL), TR_OK);
+		for (unsigned mine = FLOAT_EXACT; mine <= FLOAT_FLUSH; mine++) {
+			assert_int_equal(float_mode_set(mine), FLOAT_EXACT);
+			pool_run_flushing(pool, halve, &h);
+			bool all = true;
+			for (unsigned k = 0; k < PARTS; k++)
+				all = all && h.half[k] == 0;
+			pool_run(pool, halve, &h);
+			unsigned left = float_mode_set(FLOAT_EXACT);
+			assert_true(all);
+			assert_int_equal(left, mine);
+			for (unsigned k = 0; k < PARTS; k++)
+				assert_true(h.half[k] == 0x1p-127F);
+		}
+		pool_destroy(pool);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_meet_each_time),
 		cmocka_unit_test(one_stops_all),
 		cmocka_unit_test(each_part_is_done_once),
+		cmocka_unit_test(subnormal_numbers_are_flushed_where_that_was_asked_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
