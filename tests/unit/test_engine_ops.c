@@ -472,7 +472,7 @@ static void sums_of_subnormal_numbers_are_kept(void **state)
 			for (size_t k = 0; k < COUNT; k++)
 				bits[k] = (uint32_t)k + i;
 			assert_int_equal(tr_allreduce(fx->hosts[i].group, 1, memory[i], COUNT,
-			                     TR_F32, TR_SUM, 0, &error),
+			                     TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
 			    TR_OK);
 		}
 		commit_all(fx, N);
