@@ -14,36 +14,31 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#define FLOAT_FLUSH 0x8040u /* MXCSR: flush to zero, denormals are zero */
 #elif defined(__aarch64__)
 #include <stdint.h>
+#define FLOAT_FLUSH (1u << 24) /* FPCR.FZ */
+#else
+#define FLOAT_FLUSH 0u
 #endif
+#define FLOAT_EXACT 0u
 
-enum { FLOAT_EXACT = 0, FLOAT_FLUSH = 1 };
-
-#if defined(__x86_64__)
-#define FLOAT_FLUSH_BITS 0x8040u /* MXCSR: flush to zero, denormals are zero */
-#elif defined(__aarch64__)
-#define FLOAT_FLUSH_BITS (UINT64_C(1) << 24) /* FPCR.FZ */
-#endif
-
-/* Returns the mode before. */
+/* Returns the mode before: one of these, or what else the program has set of their bits. */
 static inline unsigned float_mode_set(unsigned mode)
 {
 #if defined(__x86_64__)
-	unsigned is = _mm_getcsr(), wanted = (is & ~FLOAT_FLUSH_BITS) | (mode * FLOAT_FLUSH_BITS);
-	if (is != wanted)
-		_mm_setcsr(wanted);
-	return (is & FLOAT_FLUSH_BITS) == FLOAT_FLUSH_BITS ? FLOAT_FLUSH : FLOAT_EXACT;
+	unsigned is = _mm_getcsr();
+	if ((is & FLOAT_FLUSH) != mode)
+		_mm_setcsr((is & ~FLOAT_FLUSH) | mode);
+	return is & FLOAT_FLUSH;
 #elif defined(__aarch64__)
-	uint64_t is, wanted;
+	uint64_t is;
 	__asm__ volatile("mrs %0, fpcr" : "=r"(is));
-	wanted = (is & ~FLOAT_FLUSH_BITS) | (mode * FLOAT_FLUSH_BITS);
-	if (is != wanted)
-		__asm__ volatile("msr fpcr, %0" : : "r"(wanted));
-	return (is & FLOAT_FLUSH_BITS) != 0 ? FLOAT_FLUSH : FLOAT_EXACT;
+	if ((is & FLOAT_FLUSH) != mode)
+		__asm__ volatile("msr fpcr, %0" : : "r"((is & ~(uint64_t)FLOAT_FLUSH) | mode));
+	return (unsigned)(is & FLOAT_FLUSH);
 #else
-	(void)mode;
-	return FLOAT_EXACT;
+	return mode;
 #endif
 }
 

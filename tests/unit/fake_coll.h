@@ -14,8 +14,9 @@
 #include "common/error.h"
 #include "common/limits.h"
 
-#define FAKE_PEERS_MAX 4
-#define FAKE_OPS_MAX   64
+#define FAKE_PEERS_MAX  4
+#define FAKE_OPS_MAX    64
+#define FAKE_STATES_MAX 64
 /* Elements that share a set of contributors; other than the library's, since who asks it need not know. */
 #define FAKE_SEGMENT_BYTES (24u << 10)
 
@@ -48,7 +49,7 @@ struct tr_group {
 	struct tr_commit commit;
 	struct fake_op ops[FAKE_OPS_MAX];
 	size_t op_count, state_count, memory_count;
-	struct fake_state states[8];
+	struct fake_state states[FAKE_STATES_MAX];
 	void *memory[32];
 	/* What it reported. */
 	double first_loss, loss, val_loss;
@@ -111,7 +112,8 @@ void *tr_alloc_sparse(tr_group *g, size_t bytes)
 tr_status tr_state_add(tr_group *g, const char *name, void *data, size_t bytes,
     struct tr_error *error)
 {
-	(void)name, (void)error;
+	if (g->state_count == FAKE_STATES_MAX)
+		return tr_error_set(error, TR_ELIMIT, "%s: one state too many for a fake", name);
 	g->states[g->state_count++] = (struct fake_state){ data, bytes, false };
 	return TR_OK;
 }
@@ -121,7 +123,8 @@ tr_status tr_state_add_gradual(tr_group *g, const char *name, void *data, size_t
 {
 	(void)unit;
 	tr_status st = tr_state_add(g, name, data, bytes, error);
-	g->states[g->state_count - 1].gradual = true;
+	if (st == TR_OK)
+		g->states[g->state_count - 1].gradual = true;
 	return st;
 }
 

@@ -141,7 +141,8 @@ static void subnormal_numbers_are_flushed_where_that_was_asked_for(void **state)
 		struct halves h = { .least = 0x1p-126F };
 		struct pool *pool;
 		assert_int_equal(pool_create_parts(threads, PARTS, &pool, NULL), TR_OK);
-		for (unsigned mine = FLOAT_EXACT; mine <= FLOAT_FLUSH; mine++) {
+		for (unsigned m = 0; m < 2; m++) {
+			unsigned mine = m == 0 ? FLOAT_EXACT : FLOAT_FLUSH;
 			assert_int_equal(float_mode_set(mine), FLOAT_EXACT);
 			pool_run_flushing(pool, halve, &h);
 			bool all = true;
