@@ -131,10 +131,7 @@ tr_status tr_state_add_gradual(tr_group *g, const char *name, void *data, size_t
 tr_status tr_state_ready(tr_group *g, uint64_t round, struct tr_error *error)
 {
 	(void)error;
-	if (g->joins_at == 0)
-		g->committed = round;
-	else
-		g->committed = g->joins_at - 1;
+	g->committed = g->joins_at == 0 ? round : g->joins_at - 1;
 	return TR_OK;
 }
 
