@@ -264,15 +264,9 @@ static bool drive_once(struct engine *engine)
 	return true;
 }
 
-bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
+static bool drive_until(struct engine *engine, bool (*done)(void *arg), void *arg,
     struct pollfd also[ENGINE_DRIVE_ALSO])
 {
-	unsigned mode = float_mode_set(FLOAT_EXACT); /* whatever the caller's program has */
-	if (done == NULL) {
-		bool had_turn = drive_once(engine);
-		(void)float_mode_set(mode);
-		return had_turn;
-	}
 	caller_comes(engine);
 	pthread_mutex_lock(&engine->turn);
 	catch_up_time(engine);
@@ -281,6 +275,15 @@ bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
 	hand_back(engine);
 	pthread_mutex_unlock(&engine->turn);
 	caller_goes(engine);
-	(void)float_mode_set(mode);
 	return true;
+}
+
+bool engine_drive(struct engine *engine, bool (*done)(void *arg), void *arg,
+    struct pollfd also[ENGINE_DRIVE_ALSO])
+{
+	unsigned mode = float_mode_set(FLOAT_EXACT); /* whatever the caller's program has */
+	bool driven = done == NULL ? drive_once(engine) : drive_until(engine, done, arg, also);
+
+	(void)float_mode_set(mode);
+	return driven;
 }

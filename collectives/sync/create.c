@@ -110,7 +110,7 @@ static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 	return s->options.batch > 0 ? allocate_leases(s, error) : TR_OK;
 }
 
-/* Parameters and their momentum: one is changed by the other. */
+/* Parameters and their momentum: one is changed by the other. Small ones, since what has come of a unit in part is lost when a round is decided without the rest. */
 #define BLOCK_LEAST ((size_t)TR_STATE_CHUNK_BYTES / 4 / sizeof(float))
 #define BLOCKS_MOST (TR_STATE_TENSORS_MAX / 2 - 32)
 

@@ -35,7 +35,7 @@ def of_mode(mode, one):
     arms = [arm for run in runs for arm in run["arms"].values()]
     told, unequal = sum(len(arm["of_digests"]) for arm in arms), sum(arm["committed"] != arm["recorded"] for arm in arms)
     yield Target(f"{mode}: events that speak of digests, jobs of which a round is missing in memberd's record", (told, unequal), most=0, form="{}").line
-    yield Target(f"{mode}: loss at most 2 % above it", tuple(run["arms"][name]["loss_beside"] for run in runs for name in LEAST), most=0.02, form="{:+.2%}").line
+    yield Target(f"{mode}: loss within 2 %", tuple(run["arms"][name]["loss_beside"] for run in runs for name in LEAST), least=-0.02, most=0.02, form="{:+.2%}").line
     yield "\n"
 
 
