@@ -123,3 +123,20 @@ void coded_decode(const struct op *op, void *out, const void *encoded, size_t el
 		coded_store(op, out, SEGMENT_PLAIN, wide, at, count);
 	}
 }
+
+bool coded_encode_result(const struct op *op, const void *row, size_t elements, void *out)
+{
+	const struct fold_part part = { .data = row, .form = SEGMENT_PLAIN };
+	float wide[CODED_BLOCK], back[CODED_BLOCK];
+
+	for (size_t at = 0; at < elements; at += CODED_BLOCK) {
+		size_t count = coded_least(elements - at, CODED_BLOCK);
+		coded_load(op, wide, &part, at, count);
+		coded_store(op, out, SEGMENT_ENCODED, wide, at, count);
+		coded_decode(op, back, coded_at(op, out, SEGMENT_ENCODED, at), count);
+		if (memcmp(back, coded_at(op, row, SEGMENT_PLAIN, at),
+		        coded_bytes(op, SEGMENT_PLAIN, count)) != 0)
+			return false;
+	}
+	return true;
+}

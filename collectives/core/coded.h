@@ -2,6 +2,7 @@
 #ifndef TR_COLLECTIVES_CORE_CODED_H
 #define TR_COLLECTIVES_CORE_CODED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,8 @@ void coded_encode_input(const struct op *op, uint64_t first, const void *row, si
     bool feed, void *out);
 /* The same elements where nothing of them was given: all of the input, with what was left before, is left for the next round. */
 void coded_keep_input(const struct op *op, uint64_t first, const void *row, size_t elements);
+/* A result that everybody decoded, encoded once more. false: that would not be decoded to the same bytes, and `out` holds nothing. */
+bool coded_encode_result(const struct op *op, const void *row, size_t elements, void *out);
 /* A result, as it lies in memory. */
 void coded_decode(const struct op *op, void *out, const void *encoded, size_t elements);
 

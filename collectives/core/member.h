@@ -240,8 +240,9 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 /* ---- outlet.c ---- */
 /* May the op stage one segment more? If not it is told when it may (outlet_advance). */
 bool outlet_open(struct op *op);
-/* `buffer` is about to be sent: counts it. */
-void outlet_staged(struct group_core *core, struct op *op, struct group_buffer *buffer);
+/* `buffer`, of that segment, is about to be sent: counts it. */
+void outlet_staged(struct group_core *core, struct op *op, uint32_t segment,
+    struct group_buffer *buffer);
 /* A result that is to be passed on is staged, and there is no room. */
 bool outlet_waits(struct op *op, const struct op_result *result, const struct route *route);
 /* The segment is done here; it goes on its way when there is room. */
@@ -274,7 +275,8 @@ void path_send_now(struct group_core *core, const struct op *op, uint32_t segmen
 /* Of a send: from its input, which encodes to the same bytes every time. TR_ENOMEM. */
 tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
 /* A sealed segment to one peer, as it lies in memory; a send's as it was sent, when there is room. */
-tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
+/* A sealed result, to all participants that `to` names. */
+tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, const bool *to);
 /* The action that sends it to `copies` peers. */
 struct group_action *path_emit(struct group_core *core, const struct op *op, uint32_t segment,
     enum group_action_kind kind, unsigned copies, const struct path_frame *frame);
@@ -427,7 +429,6 @@ tr_status repair_propose(struct group_core *core, const Traind__Peer__ViewPropos
     struct tr_error *error);
 tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstall *install,
     struct tr_error *error);
-void repair_serve(struct group_core *core, struct op *op);
 void repair_link_lost(struct group_core *core, uint64_t peer, const char *reason);
 void repair_links_again(struct group_core *core);
 /* This attempt has no end here. */
@@ -435,6 +436,11 @@ void repair_stuck(struct group_core *core, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Another view of the same members is wanted: said until there is one. */
 void repair_ask(struct group_core *core, const char *reason);
+
+/* ---- serve.c ---- */
+/* Gives what is sealed here, and ours to give, to those who lack it, as the plan of this view says; what has to be staged waits for room (outlet.c). */
+void serve_op(struct group_core *core, struct op *op);
+tr_status serve_give(struct group_core *core, struct op *op, uint32_t segment);
 
 /* ---- handover.c ---- */
 tr_status handover_asked(struct group_core *core, uint64_t from, uint64_t round,

@@ -1,9 +1,9 @@
-/* What goes out of a broadcast, an all-gather or a send. Who gives its own there gets no result back that would be the credit for its next segment. What lies in a row and has
+/* What goes out of a broadcast, an all-gather or a send, and results that are served after a view change. Who gives its own there gets no result back that would be the credit for its next segment. What lies in a row and has
  * no codec goes out of the caller's memory, all at once. Else it is staged; so much of it may be out at a time (buffer_outlet), and what was sent, or dropped, makes room for
  * more. A frame that waits for its receiver to submit the op is out too.
  *
  * A send is done at once here, as its caller was promised, and owes its segments. Who passes on what does not lie in a row here owes it too while there is no room, and gathers it
- * again. A source is done when it has staged its last segment. Encoded bytes that are passed on are held, and only counted: they cannot be made again.
+ * again. A source is done when it has staged its last segment. Who serves a result owes it likewise (serve.c). Encoded bytes that are passed on are held, and only counted: they cannot be made again.
  *
  * Room is noticed when a buffer comes back, between steps: group_core_due, and its owner takes a step (GROUP_TICK).
  */
@@ -21,9 +21,11 @@ bool outlet_open(struct op *op)
 	return open;
 }
 
-void outlet_staged(struct group_core *core, struct op *op, struct group_buffer *buffer)
+void outlet_staged(struct group_core *core, struct op *op, uint32_t segment,
+    struct group_buffer *buffer)
 {
-	if (op->kind != OP_SOURCED && op->kind != OP_PAIR)
+	if (op->kind != OP_SOURCED && op->kind != OP_PAIR &&
+	    op->segment[segment].server == ROSTER_NONE)
 		return;
 	if (!op->outlet) {
 		op->outlet = malloc(sizeof(*op->outlet));
@@ -58,6 +60,8 @@ static tr_status outlet_send(struct group_core *core, struct op *op, uint32_t se
 	struct op_result result;
 	struct route route;
 
+	if (!op->sends && op->segment[segment].server != ROSTER_NONE)
+		return serve_give(core, op, segment);
 	if (!path_route_of(op, segment, &of))
 		return TR_OK; /* nobody is left who gets it */
 	if (op->sends)

@@ -114,7 +114,7 @@ static void path_send_sealed(struct group_core *core, struct op *op, uint32_t se
 	struct group_buffer *buffer = encoded ? encoded : result->buffer;
 
 	if (buffer)
-		outlet_staged(core, op, buffer);
+		outlet_staged(core, op, segment, buffer);
 	path_send(core, op, segment, to,
 	    &(struct path_frame){ .kind = SEGMENT_SEALED,
 	        .encoding = form,
@@ -140,19 +140,32 @@ tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segme
 	return TR_OK;
 }
 
-tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, unsigned to)
+/* The encoded bytes of a result, or NULL: they would not be decoded to the same ones, or there is no memory. */
+static struct group_buffer *path_encode_result(struct group_core *core, const struct op *op,
+    uint32_t segment, const void *result)
+{
+	struct group_buffer *encoded = NULL;
+
+	if (op->codec != TR_CODEC_NONE && !op_is_void(op, segment))
+		encoded = buffer_get(&core->pool, op_form_bytes(op, segment, SEGMENT_ENCODED));
+	if (!encoded || coded_encode_result(op, result, op_elements(op, segment), encoded->data))
+		return encoded;
+	buffer_put(&core->pool, encoded);
+	return NULL;
+}
+
+tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, const bool *to)
 {
 	struct op_result result;
-
-	if (op->sends) {
-		outlet_owe(op, segment);
-		return TR_OK;
-	}
 	tr_status st = op_result_read(op, &core->pool, segment, &result);
 
 	if (st != TR_OK)
 		return st;
-	path_send_sealed(core, op, segment, to, &result, NULL);
+	struct group_buffer *encoded = path_encode_result(core, op, segment, result.data);
+	for (unsigned i = 0; i < op->roster->n; i++)
+		if (to[i])
+			path_send_sealed(core, op, segment, i, &result, encoded);
+	buffer_put(&core->pool, encoded);
 	buffer_put(&core->pool, result.buffer);
 	return TR_OK;
 }
@@ -164,8 +177,8 @@ void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
 		path_send_sealed(core, op, segment, route->down_to[i], result, encoded);
 }
 
-/* A sum of f16 or bf16 travels as f32 once it is one of several. With a codec all is encoded, but for results that are served after a
- * view change: they are what everybody decoded, and would perhaps not encode to the same bytes. */
+/* A sum of f16 or bf16 travels as f32 once it is one of several. With a codec all is encoded, but for those results among the ones
+ * that are served after a view change that would, encoded again, not be decoded to what everybody has. */
 static bool path_encoding_expected(const struct op *op, const struct segment_header *header)
 {
 	enum segment_encoding form = (enum segment_encoding)header->encoding;

@@ -1,11 +1,10 @@
-/* View changes: freeze, and install, and go on from there. What a frozen member says: report.c. */
+/* View changes: freeze, and install, and go on from there. What a frozen member says: report.c; who is given what is sealed: serve.c. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/core/bits.h"
 #include "collectives/core/member.h"
 #include "collectives/core/scope.h"
 
@@ -339,7 +338,7 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	handover_installed(core);
 	for (size_t i = 0; i < core->op_count && core->state != ROUND_FAILED && !core->stuck; i++) {
 		ahead_start(core, core->ops[i]);
-		repair_serve(core, core->ops[i]);
+		serve_op(core, core->ops[i]);
 		if (core->state != ROUND_FAILED)
 			window_start(core, core->ops[i]);
 	}
@@ -347,95 +346,6 @@ tr_status repair_install(struct group_core *core, const Traind__Peer__ViewInstal
 	record_logged(core, install->recorded_round);
 	record_again(core);
 	return TR_OK;
-}
-
-/* ---- sealed segments: who serves them to whom ---- */
-
-static bool repair_is(const Traind__Peer__OpHolders *holders, const struct op *op)
-{
-	const ProtobufCBinaryData *scope = &holders->scope;
-
-	if (holders->tag != op->tag || !op_scoped(op))
-		return holders->tag == op->tag && scope->len == 0;
-	return scope->len == sizeof(op->scope.bits) &&
-	    memcmp(scope->data, op->scope.bits, scope->len) == 0;
-}
-
-static const Traind__Peer__OpHolders *repair_holders(const struct group_core *core,
-    const struct op *op)
-{
-	for (size_t i = 0; core->resume && i < core->resume->n_ops; i++)
-		if (repair_is(core->resume->ops[i], op))
-			return core->resume->ops[i];
-	return NULL;
-}
-
-static bool repair_holds(const Traind__Peer__Holder *holder, uint32_t segment)
-{
-	return segment / 8 < holder->sealed.len && bits_get(holder->sealed.data, segment);
-}
-
-static void repair_serve_segment(struct group_core *core, struct op *op,
-    const Traind__Peer__OpHolders *holders, uint32_t s)
-{
-	const struct roster *roster = op->roster;
-	bool holds[TR_GROUP_PEERS_MAX] = { false };
-	unsigned server = ROSTER_NONE;
-
-	for (size_t i = 0; i < holders->n_holders; i++) {
-		unsigned who = roster_find(roster, holders->holders[i]->peer);
-		if (who == ROSTER_NONE || !repair_holds(holders->holders[i], s))
-			continue;
-		holds[who] = true;
-		if (who < server)
-			server = who;
-	}
-	op->segment[s].server = server;
-	if (op->segment[s].sealed != holds[roster->me]) {
-		emit_fail(core, TR_EINTERNAL,
-		    "op %u, segment %u: the resume plan says %s, this peer says otherwise", op->tag,
-		    s, holds[roster->me] ? "sealed" : "not sealed");
-		return;
-	}
-	if (server != roster->me)
-		return;
-	for (unsigned i = 0; i < roster->n; i++)
-		if (!holds[i] && path_needs(op, s, i) && path_send_result(core, op, s, i) != TR_OK)
-			core->status = TR_ENOMEM;
-}
-
-/* The plan's op is cut otherwise than ours. If nobody who contributes holds anything of it, who holds it is wrong. */
-static void repair_differs(struct group_core *core, const Traind__Peer__OpHolders *holders,
-    const struct op *op)
-{
-	char reason[200];
-	uint64_t other = holders->n_holders > 0 ? holders->holders[0]->peer : 0;
-
-	for (size_t i = 0; i < holders->n_holders; i++)
-		if (commit_contributes(core, holders->holders[i]->peer))
-			other = holders->holders[i]->peer;
-	(void)snprintf(reason, sizeof(reason),
-	    "peers %" PRIu64 " and %" PRIu64 " disagree in round %" PRIu64
-	    ": op %u has %u segments at the first and %u at the second",
-	    other, core->peer, core->round, op->tag, holders->segments, op->segments);
-	if (other != 0 || !commit_contributes(core, core->peer))
-		commit_differs(core, other, reason);
-	else
-		emit_refuse(core, TR_EMISMATCH, reason);
-}
-
-void repair_serve(struct group_core *core, struct op *op)
-{
-	const Traind__Peer__OpHolders *holders = repair_holders(core, op);
-
-	if (!holders)
-		return;
-	if (holders->segments != op->segments) {
-		repair_differs(core, holders, op);
-		return;
-	}
-	for (uint32_t s = 0; core->state != ROUND_FAILED && s < op->segments; s++)
-		repair_serve_segment(core, op, holders, s);
 }
 
 /* ---- broken links ---- */

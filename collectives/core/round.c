@@ -248,7 +248,7 @@ tr_status round_submit(struct group_core *core, const struct group_event *event,
 	if (core->proposal != 0 || core->stuck)
 		return TR_OK; /* the install starts it */
 	ahead_start(core, op);
-	repair_serve(core, op);
+	serve_op(core, op);
 	if (core->state != ROUND_FAILED)
 		window_start(core, op);
 	return TR_OK;

@@ -204,7 +204,7 @@ static bool window_open(struct op *op)
 {
 	if (op->kind != OP_SCATTERED)
 		return op->cursor < op->segments && op->begun < op->begun_max &&
-		    (op->sends || outlet_open(op));
+		    (op->sends || op->kind == OP_REDUCED || outlet_open(op));
 	return op->cursor < op->cut.blocks * cut_rows(&op->cut) &&
 	    (op->sealed == op->needed || op->cursor / op->cut.blocks < op->sealed + op->begun_max);
 }

@@ -298,6 +298,8 @@ static tr_status step(struct world *world, unsigned who, struct group_event even
 		fail_msg("peer %u, event %d: %s", who + 1, (int)event.kind, error.text);
 	act(world, who, &actions);
 	group_actions_finish(&actions);
+	if (group_core_due(world->peers[who].core)) /* what was staged has come back */
+		(void)step(world, who, (struct group_event){ .kind = GROUP_TICK });
 	return st;
 }
 
