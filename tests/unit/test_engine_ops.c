@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "common/float_mode.h"
 #include "engine_fixture.h"
 
 /* `n` hosts with a group each, founded, their round begun. */
@@ -457,33 +456,6 @@ static void a_joiner_takes_part_in_a_reduce_scatter(void **state)
 	fx_stop(fx);
 }
 
-/* Their programs flush subnormal numbers, or not: in the threads that they create, and that make turns for them, too. */
-static void sums_of_subnormal_numbers_are_kept(void **state)
-{
-	(void)state;
-	enum { N = 2, COUNT = 5000 };
-	for (unsigned flush = 0; flush < 2; flush++) {
-		void *memory[N];
-		struct tr_error error;
-		(void)float_mode_set(flush ? FLOAT_FLUSH : FLOAT_EXACT);
-		struct fx *fx = begin(N, COUNT * sizeof(float), memory);
-		for (unsigned i = 0; i < N; i++) {
-			uint32_t *bits = memory[i];
-			for (size_t k = 0; k < COUNT; k++)
-				bits[k] = (uint32_t)k + i;
-			assert_int_equal(tr_allreduce(fx->hosts[i].group, 1, memory[i], COUNT,
-			                     TR_F32, TR_SUM, TR_CONTRIBUTE, &error),
-			    TR_OK);
-		}
-		commit_all(fx, N);
-		(void)float_mode_set(FLOAT_EXACT);
-		for (unsigned i = 0; i < N; i++)
-			for (uint32_t k = 0; k < COUNT; k++)
-				assert_int_equal(((uint32_t *)memory[i])[k], 2 * k + 1);
-		fx_stop(fx);
-	}
-}
-
 /* All collectives in one round, on three real engines. */
 static void every_collective_in_one_round(void **state)
 {
@@ -587,7 +559,6 @@ int main(void)
 		cmocka_unit_test(a_unit_is_declared_in_one_go),
 		cmocka_unit_test(nothing_is_written_into_declared_state),
 		cmocka_unit_test(a_joiner_takes_part_in_a_reduce_scatter),
-		cmocka_unit_test(sums_of_subnormal_numbers_are_kept),
 		cmocka_unit_test(every_collective_in_one_round),
 		cmocka_unit_test(thousands_of_ops_in_one_round),
 	};
