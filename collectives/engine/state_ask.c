@@ -153,7 +153,7 @@ static void add_donors(struct member *member)
 {
 	struct state_receive *receive = member->state_receive;
 	/* Room for a donor that takes another one's place. */
-	uint64_t most = receive->plan.missing * TR_STATE_CHUNK_BYTES / TR_STATE_DONOR_BYTES;
+	uint64_t most = receive->plan.missing * receive->plan.chunk_bytes / TR_STATE_DONOR_BYTES;
 	if (most > TR_STATE_DONORS_MAX - 1)
 		most = TR_STATE_DONORS_MAX - 1;
 	for (unsigned any = 0; any < 2; any++)

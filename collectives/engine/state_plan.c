@@ -4,13 +4,14 @@
 
 #include "collectives/core/bits.h"
 
-/* Less is not worth another request, and the chunks that are on their way and come twice: 2 MiB. */
-#define STEAL_MIN 8
+/* Less is not worth another request, which is answered with the names of all tensors, and the chunks that are on their way and come twice. */
+#define STEAL_BYTES ((uint64_t)2 << 20)
 
 /* ---- the cut ---- */
 
 bool state_map_make(struct state_map *map, const uint64_t *bytes, unsigned tensors)
 {
+	uint64_t all = 0;
 	*map = (struct state_map){ .tensors = tensors };
 	map->first = calloc(tensors + 1u, sizeof(*map->first));
 	map->bytes = calloc(tensors + 1u, sizeof(*map->bytes));
@@ -22,7 +23,9 @@ bool state_map_make(struct state_map *map, const uint64_t *bytes, unsigned tenso
 		map->bytes[i] = bytes[i];
 		map->first[i + 1] = map->first[i] + bytes[i] / TR_STATE_CHUNK_BYTES +
 		    (bytes[i] % TR_STATE_CHUNK_BYTES > 0);
+		all += bytes[i];
 	}
+	map->chunk_bytes = all > 0 ? all / map->first[tensors] : 1;
 	return true;
 }
 
@@ -71,11 +74,19 @@ uint64_t state_map_index(const struct state_map *map, const struct state_chunk *
 
 /* ---- who sends what ---- */
 
-bool state_plan_make(struct state_plan *plan, uint64_t chunks)
+bool state_plan_make(struct state_plan *plan, uint64_t chunks, uint64_t chunk_bytes)
 {
-	*plan = (struct state_plan){ .chunks = chunks, .missing = chunks };
+	*plan = (struct state_plan){ .chunks = chunks,
+		.missing = chunks,
+		.chunk_bytes = chunk_bytes };
 	plan->have = calloc(1, bits_bytes(chunks) + 1);
 	return plan->have != NULL;
+}
+
+/* A theft of fewer chunks is not worth it. */
+static uint64_t steal_min(const struct state_plan *plan)
+{
+	return (STEAL_BYTES + plan->chunk_bytes - 1) / plan->chunk_bytes;
 }
 
 void state_plan_finish(struct state_plan *plan)
@@ -178,13 +189,13 @@ bool state_plan_assign(struct state_plan *plan, struct state_source *source,
 		return true;
 	}
 	struct state_source *victim = longest_rest(plan, false);
-	if (victim != NULL && victim->end - victim->next < STEAL_MIN)
+	if (victim != NULL && victim->end - victim->next < steal_min(plan))
 		victim = source->heard ? longest_rest(plan, true) : NULL;
 	if (victim == NULL)
 		return false;
 	uint64_t rest = victim->end - victim->next;
 	source->end = victim->end;
-	source->next = victim->end = victim->next + (rest < STEAL_MIN ? 0 : (rest + 1) / 2);
+	source->next = victim->end = victim->next + (rest < steal_min(plan) ? 0 : (rest + 1) / 2);
 	*robbed = victim;
 	return true;
 }

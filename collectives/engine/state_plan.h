@@ -9,7 +9,7 @@
  *
  *	struct state_map map;
  *	struct state_plan plan;
- *	if (state_map_make(&map, tensors, count) && state_plan_make(&plan, state_map_chunks(&map))) {
+ *	if (state_map_make(&map, tensors, count) && state_plan_make(&plan, state_map_chunks(&map), map.chunk_bytes)) {
  *		struct state_source *source = state_plan_add(&plan, peer), *robbed;
  *		if (state_plan_assign(&plan, source, &robbed)) // ask `peer` for source->next to source->end; tell robbed->end
  *			...
@@ -28,8 +28,9 @@
 
 struct state_map {
 	unsigned tensors;
-	uint64_t *first; /* chunk of each tensor; [tensors]: how many there are */
-	uint64_t *bytes; /* of each tensor */
+	uint64_t *first;      /* chunk of each tensor; [tensors]: how many there are */
+	uint64_t *bytes;      /* of each tensor */
+	uint64_t chunk_bytes; /* of one in the mean: many are short where tensors are small */
 };
 
 struct state_chunk {
@@ -55,13 +56,14 @@ struct state_source {
 
 struct state_plan {
 	uint64_t chunks, missing;
-	uint8_t *have; /* a bit for each */
+	uint64_t chunk_bytes; /* state_map */
+	uint8_t *have;        /* a bit for each */
 	struct state_source sources[TR_STATE_DONORS_MAX];
 	unsigned count;
 };
 
 /* false: no memory. */
-bool state_plan_make(struct state_plan *plan, uint64_t chunks);
+bool state_plan_make(struct state_plan *plan, uint64_t chunks, uint64_t chunk_bytes);
 void state_plan_finish(struct state_plan *plan);
 /* NULL: not one of them. */
 struct state_source *state_plan_find(struct state_plan *plan, uint64_t peer);

@@ -39,7 +39,8 @@ static struct state_receive *receive_make(const struct channel_host *host)
 {
 	struct state_receive *receive = calloc(1, sizeof(*receive));
 	bool made = receive != NULL && state_work_cut(host, &receive->map) &&
-	    state_plan_make(&receive->plan, state_map_chunks(&receive->map));
+	    state_plan_make(&receive->plan, state_map_chunks(&receive->map),
+	        receive->map.chunk_bytes);
 	if (made) {
 		receive->hash = XXH3_createState();
 		receive->ours = calloc(host->tensor_count + 1u, sizeof(*receive->ours));

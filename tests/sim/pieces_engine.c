@@ -211,5 +211,7 @@ bool state_work_cut(const struct channel_host *host, struct state_map *map)
 
 	for (unsigned i = 0; i < host->tensor_count; i++)
 		bytes[i] = host->tensors[i].bytes;
-	return state_map_make(map, bytes, host->tensor_count);
+	bool made = state_map_make(map, bytes, host->tensor_count);
+	map->chunk_bytes = TR_STATE_CHUNK_BYTES; /* each of these few stands for so many */
+	return made;
 }

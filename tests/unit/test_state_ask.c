@@ -118,7 +118,7 @@ static struct joiner *joiner_start(void)
 	struct state_receive *receive = calloc(1, sizeof(*receive));
 	assert_non_null(j);
 	assert_non_null(receive);
-	assert_true(state_plan_make(&receive->plan, CHUNKS));
+	assert_true(state_plan_make(&receive->plan, CHUNKS, TR_STATE_CHUNK_BYTES));
 	receive->from = DONOR;
 	receive->round = ROUND;
 	receive->view = 2;
@@ -183,6 +183,20 @@ static void who_comes_later_gets_half(void **state)
 	is_said(0, DONOR, (struct group_wish){ .end = CHUNKS });
 	is_said(1, OTHER, (struct group_wish){ .pieces = true, .first = 32, .end = CHUNKS });
 	is_said(2, DONOR, (struct group_wish){ .take_back = true, .end = 32 });
+	joiner_stop(j);
+}
+
+/* 64 chunks of 64 KiB are 4 MiB. */
+static void another_donor_is_asked_for_its_worth_in_bytes(void **state)
+{
+	(void)state;
+	struct joiner *j = joiner_start();
+	struct state_plan *plan = &j->member.state_receive->plan;
+	plan->chunk_bytes = TR_STATE_DONOR_BYTES / CHUNKS;
+	(void)ask_donor(j);
+	state_ask_others(&j->member);
+	assert_int_equal(plan->count, 1);
+	assert_int_equal(said_count, 1);
 	joiner_stop(j);
 }
 
@@ -288,6 +302,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_comes_later_gets_half),
+		cmocka_unit_test(another_donor_is_asked_for_its_worth_in_bytes),
 		cmocka_unit_test(who_has_no_link_gets_one),
 		cmocka_unit_test(what_is_asked_again_stays_the_same),
 		cmocka_unit_test(a_silent_rest_is_taken_whole),

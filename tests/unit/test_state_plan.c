@@ -27,6 +27,7 @@ static void chunks_cover_every_tensor_once(void **state)
 		assert_int_equal(state_map_index(&map, &chunk), i);
 	}
 	assert_memory_equal(at, bytes, sizeof(bytes));
+	assert_int_equal(map.chunk_bytes, (5 * C + 1) / 7);
 	state_map_finish(&map);
 }
 
@@ -101,7 +102,7 @@ static void unequal_donors_end_together(void **state)
 	struct state_plan plan;
 	struct donor donors[3] = { { .rate = 1 }, { .rate = 0.3 }, { .rate = 0.1 } };
 	uint64_t sent = 0;
-	assert_true(state_plan_make(&plan, 1400));
+	assert_true(state_plan_make(&plan, 1400, C));
 	add(&plan, donors, 3);
 	unsigned steps = run(&plan, donors, 3, &sent);
 	assert_int_equal(sent, 1400);
@@ -116,7 +117,7 @@ static void the_dead_cost_their_rest(void **state)
 	struct state_plan plan;
 	struct donor donors[3] = { { .rate = 1 }, { .rate = 1 }, { .rate = 1 } };
 	uint64_t sent = 0;
-	assert_true(state_plan_make(&plan, 300));
+	assert_true(state_plan_make(&plan, 300, C));
 	add(&plan, donors, 3);
 	for (unsigned i = 0; i < 3; i++)
 		ask(&plan, donors, 3, i);
@@ -139,7 +140,7 @@ static void spoilt_chunks_come_again(void **state)
 	struct state_plan plan;
 	struct donor one = { .rate = 1 };
 	uint64_t sent = 0;
-	assert_true(state_plan_make(&plan, 20));
+	assert_true(state_plan_make(&plan, 20, C));
 	add(&plan, &one, 1);
 	(void)run(&plan, &one, 1, &sent);
 	state_plan_spoilt(&plan, 5, 9);
@@ -154,7 +155,7 @@ static void only_so_many_donors(void **state)
 {
 	(void)state;
 	struct state_plan plan;
-	assert_true(state_plan_make(&plan, 0));
+	assert_true(state_plan_make(&plan, 0, C));
 	struct state_source *robbed, *first = state_plan_add(&plan, 1);
 	for (unsigned i = 1; i < TR_STATE_DONORS_MAX; i++)
 		assert_non_null(state_plan_add(&plan, 1 + i));
@@ -169,7 +170,7 @@ static void the_little_that_nothing_came_of_is_somebody_elses(void **state)
 	(void)state;
 	struct state_plan plan;
 	struct state_source *late, *other, *robbed;
-	assert_true(state_plan_make(&plan, 16));
+	assert_true(state_plan_make(&plan, 16, C));
 	late = state_plan_add(&plan, 1);
 	assert_true(state_plan_assign(&plan, late, &robbed));
 	other = state_plan_add(&plan, 2);
@@ -195,13 +196,38 @@ static void the_little_that_nothing_came_of_is_somebody_elses(void **state)
 	state_plan_finish(&plan);
 }
 
+/* What a request is worth is bytes: of a state of many small tensors 2 MiB are more chunks. */
+static void small_tensors_are_not_asked_for_one_by_one(void **state)
+{
+	(void)state;
+	uint64_t bytes[128];
+	struct state_map map;
+	struct state_plan plan;
+	for (unsigned i = 0; i < 128; i++)
+		bytes[i] = C / 4;
+	assert_true(state_map_make(&map, bytes, 128));
+	assert_true(state_plan_make(&plan, state_map_chunks(&map), map.chunk_bytes));
+	struct state_source *robbed, *slow = state_plan_add(&plan, 1);
+	assert_true(state_plan_assign(&plan, slow, &robbed));
+	while (slow->end - slow->next > 32)
+		assert_true(state_plan_got(&plan, slow, slow->next));
+	struct state_source *other = state_plan_add(&plan, 2);
+	assert_true(state_plan_assign(&plan, other, &robbed));
+	assert_int_equal(other->end - other->next, 16);
+	while (other->next < other->end)
+		assert_true(state_plan_got(&plan, other, other->next));
+	assert_false(state_plan_assign(&plan, other, &robbed));
+	state_plan_finish(&plan);
+	state_map_finish(&map);
+}
+
 /* A joiner that goes on without the rest needs those before anything else, in each round anew. */
 static void the_first_chunks_come_before_a_longer_run(void **state)
 {
 	(void)state;
 	struct state_plan plan;
 	struct state_source *robbed;
-	assert_true(state_plan_make(&plan, 64));
+	assert_true(state_plan_make(&plan, 64, C));
 	struct state_source *donor = state_plan_add(&plan, 1);
 	assert_true(state_plan_assign(&plan, donor, &robbed));
 	while (donor->next < 20)
@@ -229,7 +255,8 @@ static void whatever_happens_all_comes(void **state)
 		uint64_t sent = 0;
 		unsigned count = 1 + seed % TR_STATE_DONORS_MAX;
 		srandom(seed);
-		assert_true(state_plan_make(&plan, (uint64_t)(random() % 500)));
+		uint64_t chunks = (uint64_t)(random() % 500);
+		assert_true(state_plan_make(&plan, chunks, C));
 		for (unsigned i = 1; i < count; i++)
 			donors[i].rate = (double)(1 + random() % 100) / 50;
 		add(&plan, donors, count);
@@ -265,6 +292,7 @@ int main(void)
 		cmocka_unit_test(spoilt_chunks_come_again),
 		cmocka_unit_test(only_so_many_donors),
 		cmocka_unit_test(the_little_that_nothing_came_of_is_somebody_elses),
+		cmocka_unit_test(small_tensors_are_not_asked_for_one_by_one),
 		cmocka_unit_test(the_first_chunks_come_before_a_longer_run),
 		cmocka_unit_test(whatever_happens_all_comes),
 	};
