@@ -95,6 +95,7 @@ struct group_wish {
 	bool pieces;       /* no digests */
 	bool any;          /* of whoever holds it; in view `view` */
 	bool take_back; /* what was asked for from `first` on ends at `end`; if it is over, nothing is wanted */
+	bool same; /* its tensors are the worker's here, by name and size: they need not be said */
 	uint64_t view;       /* in which the joiner says so */
 	uint64_t first, end; /* chunks; both 0: all */
 };

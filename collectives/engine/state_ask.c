@@ -17,6 +17,8 @@ static void request(struct member *member, const struct state_source *source,
 	request.any = source->peer != member->state_receive->from;
 	request.first = wish->first;
 	request.end = wish->end;
+	request.layout = (ProtobufCBinaryData){ .len = sizeof(member->state_receive->layout),
+		.data = member->state_receive->layout };
 	message.body_case = TRAIND__PEER__PEER_MESSAGE__BODY_STATE_REQUEST;
 	message.state_request = &request;
 	peer_link_say(member, source->peer, &message);

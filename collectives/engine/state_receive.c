@@ -42,6 +42,7 @@ static struct state_receive *receive_make(const struct channel_host *host)
 	    state_plan_make(&receive->plan, state_map_chunks(&receive->map),
 	        receive->map.chunk_bytes);
 	if (made) {
+		state_work_layout(host, receive->layout);
 		receive->hash = XXH3_createState();
 		receive->ours = calloc(host->tensor_count + 1u, sizeof(*receive->ours));
 		receive->theirs = calloc(host->tensor_count + 1u, sizeof(*receive->theirs));
@@ -357,6 +358,8 @@ static tr_status check_tensors(struct member *member, uint64_t from,
     const Traind__Peer__StateBegin *begin, struct tr_error *error)
 {
 	const struct channel_host *host = member->host;
+	if (begin->same)
+		return TR_OK; /* each request says ours */
 	if (begin->n_tensors != host->tensor_count)
 		return tr_error_set(error, TR_EMISMATCH,
 		    "peer %" PRIu64 " has %zu pieces of state, peer %" PRIu64 " has %u", from,

@@ -125,23 +125,34 @@ static size_t records_of(const struct state_send *send, Traind__Peer__RoundCommi
 	return count - first;
 }
 
+bool state_send_knows(const struct member *member, const Traind__Peer__StateRequest *request)
+{
+	uint8_t layout[STATE_LAYOUT_BYTES];
+	if (request->layout.len != sizeof(layout))
+		return false;
+	state_work_layout(member->host, layout);
+	return memcmp(request->layout.data, layout, sizeof(layout)) == 0;
+}
+
 static void send_begin(struct state_send *send)
 {
 	const struct channel_host *host = send->member->host;
 	Traind__Peer__StateBegin begin = TRAIND__PEER__STATE_BEGIN__INIT;
 	Traind__Peer__PeerMessage message = TRAIND__PEER__PEER_MESSAGE__INIT;
-	Traind__Peer__StateTensor *tensors = calloc(host->tensor_count + 1u, sizeof(*tensors));
-	Traind__Peer__StateTensor **list = calloc(host->tensor_count + 1u, sizeof(*list));
+	unsigned count = send->wish.same ? 0 : host->tensor_count;
+	Traind__Peer__StateTensor *tensors = calloc(count + 1u, sizeof(*tensors));
+	Traind__Peer__StateTensor **list = calloc(count + 1u, sizeof(*list));
 	Traind__Peer__RoundCommit **records = calloc(TR_STATE_RECORDS_MAX, sizeof(*records));
 	tr_status st = tensors == NULL || list == NULL || records == NULL ? TR_ENOMEM : TR_OK;
-	for (unsigned i = 0; st == TR_OK && i < host->tensor_count; i++) {
+	for (unsigned i = 0; st == TR_OK && i < count; i++) {
 		traind__peer__state_tensor__init(&tensors[i]);
 		tensors[i].name = host->tensors[i].name;
 		tensors[i].bytes = host->tensors[i].bytes;
 		list[i] = &tensors[i];
 	}
 	begin.round = send->round;
-	begin.n_tensors = host->tensor_count;
+	begin.same = send->wish.same;
+	begin.n_tensors = count;
 	begin.tensors = list;
 	if (st == TR_OK && !send->wish.pieces) {
 		begin.records = records;

@@ -27,6 +27,7 @@ struct fp_harm {
 	unsigned
 	    swallow; /* connections that are not read any more once their StateBegin came, which is not passed on */
 	unsigned begins;  /* seen */
+	unsigned named;   /* tensors that they named */
 	unsigned states;  /* state frames seen */
 	unsigned slow_us; /* each of them takes so long */
 	unsigned
@@ -87,12 +88,14 @@ static bool fp_write(int fd, const uint8_t *bytes, size_t count)
 	return true;
 }
 
-static bool fp_is_begin(const uint8_t *payload, size_t bytes)
+static bool fp_is_begin(const uint8_t *payload, size_t bytes, unsigned *named)
 {
 	Traind__Peer__PeerMessage *message = traind__peer__peer_message__unpack(NULL, bytes,
 	    payload);
 	bool is = message != NULL &&
 	    message->body_case == TRAIND__PEER__PEER_MESSAGE__BODY_STATE_BEGIN;
+	if (is)
+		*named += (unsigned)message->state_begin->n_tensors;
 	if (message != NULL)
 		traind__peer__peer_message__free_unpacked(message, NULL);
 	return is;
@@ -104,7 +107,7 @@ static bool fp_harm_frame(struct frame_proxy *proxy, struct fp_connection *c, ui
 {
 	bool goes_on = true;
 	pthread_mutex_lock(&proxy->fx->lock);
-	if (type == FRAME_PEER && fp_is_begin(payload, bytes)) {
+	if (type == FRAME_PEER && fp_is_begin(payload, bytes, &proxy->harm.named)) {
 		proxy->harm.begins++;
 		goes_on = proxy->harm.drop_begin == 0;
 		proxy->harm.drop_begin -= !goes_on;

@@ -78,6 +78,7 @@ static void joiner_gets_it_all_the_same(struct fp_harm harm, unsigned begins)
 	assert_int_equal(h->proxy.harm.drop_begin + h->proxy.harm.cut_state + h->proxy.harm.corrupt,
 	    0);
 	assert_int_equal(h->proxy.harm.begins, begins);
+	assert_int_equal(h->proxy.harm.named, 0); /* who asks has the same ones, and says so */
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(h->fx->hosts[i].failed, TR_OK);
 		assert_int_equal(h->fx->hosts[i].link_lost, 0);
