@@ -417,6 +417,9 @@ void state_send_view_changed(
     struct member *member); /* ends those to peers that are no longer in it */
 void state_send_start(struct member *member, uint64_t to, uint64_t round,
     const struct group_wish *wish);
+/* 128 bits of the names and sizes of its tensors, in their order: the same where a state fits. */
+#define STATE_LAYOUT_BYTES 16
+void state_send_layout(const struct channel_host *host, uint8_t layout[STATE_LAYOUT_BYTES]);
 /* Who asks has the worker's own tensors, by name and size. */
 bool state_send_knows(const struct member *member, const Traind__Peer__StateRequest *request);
 /* If what was asked for from wish->first on is being sent, it is to end at wish->end. */
@@ -460,9 +463,6 @@ void state_work_stop(struct member *member);
 /* The worker's state in chunks (state_plan.h). false: no memory. */
 struct state_map;
 bool state_work_cut(const struct channel_host *host, struct state_map *map);
-/* 128 bits of the names and sizes of its tensors, in their order: the same where a state fits. */
-#define STATE_LAYOUT_BYTES 16
-void state_work_layout(const struct channel_host *host, uint8_t layout[STATE_LAYOUT_BYTES]);
 
 /* ---- observe.c ---- */
 bool observe_serve(struct member *member); /* answers a question; false: there was none */

@@ -42,7 +42,7 @@ static struct state_receive *receive_make(const struct channel_host *host)
 	    state_plan_make(&receive->plan, state_map_chunks(&receive->map),
 	        receive->map.chunk_bytes);
 	if (made) {
-		state_work_layout(host, receive->layout);
+		state_send_layout(host, receive->layout);
 		receive->hash = XXH3_createState();
 		receive->ours = calloc(host->tensor_count + 1u, sizeof(*receive->ours));
 		receive->theirs = calloc(host->tensor_count + 1u, sizeof(*receive->theirs));

@@ -33,7 +33,7 @@ struct state_receive {
 	bool deferred;        /* the round may be decided before it is whole, so it is not before */
 	bool paused;          /* the caller may change what is here: nobody sends */
 	uint64_t here_before; /* bytes that were here when it was asked for in this round */
-	uint8_t layout[STATE_LAYOUT_BYTES]; /* of our tensors (state_work.c) */
+	uint8_t layout[STATE_LAYOUT_BYTES]; /* of our tensors (state_send.c) */
 	XXH128_hash_t *ours, *theirs;
 	unsigned hashed; /* tensors; of the next one `hashed_bytes` */
 	uint64_t hashed_bytes;

@@ -13,7 +13,9 @@
 #include <xxhash.h>
 
 #include "collectives/engine/state_plan.h"
+#include "common/digest.h"
 #include "common/log.h"
+#include "proto/bytes.h"
 
 struct state_send {
 	struct member *member;
@@ -125,12 +127,27 @@ static size_t records_of(const struct state_send *send, Traind__Peer__RoundCommi
 	return count - first;
 }
 
+void state_send_layout(const struct channel_host *host, uint8_t layout[STATE_LAYOUT_BYTES])
+{
+	struct tr_digest_stream stream;
+	tr_digest_begin(&stream);
+	for (unsigned i = 0; i < host->tensor_count; i++) {
+		uint8_t size[8];
+		bytes_put_u64(size, host->tensors[i].bytes);
+		tr_digest_add(&stream, host->tensors[i].name, strlen(host->tensors[i].name) + 1);
+		tr_digest_add(&stream, size, sizeof(size));
+	}
+	const struct tr_digest digest = tr_digest_end(&stream);
+	bytes_put_u64(layout, digest.low);
+	bytes_put_u64(layout + 8, digest.high);
+}
+
 bool state_send_knows(const struct member *member, const Traind__Peer__StateRequest *request)
 {
 	uint8_t layout[STATE_LAYOUT_BYTES];
 	if (request->layout.len != sizeof(layout))
 		return false;
-	state_work_layout(member->host, layout);
+	state_send_layout(member->host, layout);
 	return memcmp(request->layout.data, layout, sizeof(layout)) == 0;
 }
 

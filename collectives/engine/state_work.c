@@ -4,11 +4,8 @@
 #include "collectives/engine/engine_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "collectives/engine/state_plan.h"
-#include "common/digest.h"
-#include "proto/bytes.h"
 
 #define LOOK_MS 10
 
@@ -70,19 +67,4 @@ bool state_work_cut(const struct channel_host *host, struct state_map *map)
 	bool made = bytes != NULL && state_map_make(map, bytes, host->tensor_count);
 	free(bytes);
 	return made;
-}
-
-void state_work_layout(const struct channel_host *host, uint8_t layout[STATE_LAYOUT_BYTES])
-{
-	struct tr_digest_stream stream;
-	tr_digest_begin(&stream);
-	for (unsigned i = 0; i < host->tensor_count; i++) {
-		uint8_t size[8];
-		bytes_put_u64(size, host->tensors[i].bytes);
-		tr_digest_add(&stream, host->tensors[i].name, strlen(host->tensors[i].name) + 1);
-		tr_digest_add(&stream, size, sizeof(size));
-	}
-	const struct tr_digest digest = tr_digest_end(&stream);
-	bytes_put_u64(layout, digest.low);
-	bytes_put_u64(layout + 8, digest.high);
 }

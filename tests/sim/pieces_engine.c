@@ -165,6 +165,7 @@ void peer_link_say(struct member *member, uint64_t peer, const Traind__Peer__Pee
 	said->kind = SIM_STATE_ASK;
 	said->round = request->round;
 	said->wish = state_ask_wish(request);
+	said->wish.same = state_send_knows(member, request); /* all declare the same */
 	sim->way.taken_back += request->take_back ? 1 : 0;
 	sim->way.shared += request->pieces && !request->take_back ? 1 : 0;
 	sim_trace(sim, "n%u %s n%u for %s%s%lu to %lu of the state after round %lu", node,
