@@ -205,6 +205,7 @@ tr_status group_core_step(struct group_core *core, const struct group_event *eve
 	core->now_us = event->now_us;
 	core->actions = actions;
 	core->status = TR_OK;
+	core->served_bytes = 0;
 	tr_status st = group_handle(core, event, error);
 	group_note_lost(core, event->kind);
 	group_advance(core);

@@ -168,6 +168,7 @@ struct group_core {
 	struct group_buffer *landings; /* that were handed out, revoked ones included */
 	size_t window_bytes;           /* of one op, begun and not sealed */
 	size_t outlet_bytes;           /* of one op (outlet.c) */
+	size_t served_bytes;           /* of results that were encoded again in this step */
 	enum tr_algorithm found;       /* by the links, for `found_for`; TR_AUTO: nothing yet */
 	struct select_input found_for;
 	/* Of the segment of this step: whoever keeps it takes the reference and sets this to NULL. */
@@ -240,6 +241,8 @@ enum tr_algorithm window_explain(const struct group_core *core, const struct win
 /* ---- outlet.c ---- */
 /* May the op stage one segment more? If not it is told when it may (outlet_advance). */
 bool outlet_open(struct op *op);
+/* May one that it serves be encoded in this step? If not the next one is due. */
+bool outlet_now(struct group_core *core, struct op *op);
 /* `buffer`, of that segment, is about to be sent: counts it. */
 void outlet_staged(struct group_core *core, struct op *op, uint32_t segment,
     struct group_buffer *buffer);

@@ -5,11 +5,15 @@
  * A send is done at once here, as its caller was promised, and owes its segments. Who passes on what does not lie in a row here owes it too while there is no room, and gathers it
  * again. A source is done when it has staged its last segment. Who serves a result owes it likewise (serve.c). Encoded bytes that are passed on are held, and only counted: they cannot be made again.
  *
+ * Encoding results again takes time, of which a step has little, as heartbeats wait for it: what is left is owed until the next one, which is due at once.
+ *
  * Room is noticed when a buffer comes back, between steps: group_core_due, and its owner takes a step (GROUP_TICK).
  */
 #include <stdlib.h>
 
 #include "collectives/core/member.h"
+
+#define OUTLET_STEP_BYTES ((size_t)16 << 20) /* of results: some milliseconds */
 
 bool outlet_open(struct op *op)
 {
@@ -19,6 +23,14 @@ bool outlet_open(struct op *op)
 	if (outlet)
 		buffer_outlet_starve(outlet, !open);
 	return open;
+}
+
+bool outlet_now(struct group_core *core, struct op *op)
+{
+	bool now = core->served_bytes < OUTLET_STEP_BYTES;
+
+	core->pool.outlet_due = core->pool.outlet_due || !now;
+	return now && outlet_open(op);
 }
 
 void outlet_staged(struct group_core *core, struct op *op, uint32_t segment,
@@ -77,7 +89,7 @@ static tr_status outlet_send(struct group_core *core, struct op *op, uint32_t se
 
 void outlet_give(struct group_core *core, struct op *op)
 {
-	while (op->owed > 0 && outlet_open(op)) {
+	while (op->owed > 0 && outlet_now(core, op)) {
 		uint32_t segment = op->owed_at++;
 		if (!op->segment[segment].owed)
 			continue;
@@ -123,9 +135,10 @@ void outlet_advance(struct group_core *core)
 	core->status = TR_OK;
 	for (size_t i = 0; i < core->op_count && !stands && core->status == TR_OK; i++) {
 		struct op *op = core->ops[i];
-		if (op->outlet && op->outlet->starved && outlet_open(op))
+		bool waits = op->owed > 0 || (op->outlet && op->outlet->starved);
+		if (waits && outlet_open(op))
 			window_advance(core, op);
-		if (core->status != TR_OK)
+		if (core->status != TR_OK && op->outlet)
 			buffer_outlet_starve(op->outlet, true);
 	}
 	if (core->status != TR_OK)

@@ -148,6 +148,7 @@ static struct group_buffer *path_encode_result(struct group_core *core, const st
 
 	if (op->codec != TR_CODEC_NONE && !op_is_void(op, segment))
 		encoded = buffer_get(&core->pool, op_form_bytes(op, segment, SEGMENT_ENCODED));
+	core->served_bytes += encoded ? op_bytes(op, segment) : 0;
 	if (!encoded || coded_encode_result(op, result, op_elements(op, segment), encoded->data))
 		return encoded;
 	buffer_put(&core->pool, encoded);

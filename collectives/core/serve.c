@@ -87,7 +87,7 @@ static void serve_segment(struct group_core *core, struct op *op,
 	}
 	if (server != roster->me || !serve_lack(op, s, holds, lack))
 		return;
-	if (op->sends || !outlet_open(op))
+	if (op->sends || !outlet_now(core, op))
 		outlet_owe(op, s);
 	else if (path_send_result(core, op, s, lack) != TR_OK)
 		core->status = TR_ENOMEM;

@@ -6,6 +6,7 @@
 #include "tests/unit/group_pump.h"
 
 #include "collectives/core/coded.h"
+#include "collectives/core/member.h"
 #include "collectives/core/op.h"
 #include "collectives/kernels/codec.h"
 #include "collectives/kernels/reduce.h"
@@ -96,7 +97,7 @@ static void change_view(struct pump *pump, const struct scene *s)
 	view.number = 2;
 	view.finish = true;
 	view.base_attempt = 1;
-	view.segment_bytes = SEGMENT_BYTES;
+	view.segment_bytes = SEGMENT_BYTES; /* the first view's stays */
 	view.algorithm = (Traind__Peer__Algorithm)s->algorithm;
 	view.contributor_count = N;
 	for (unsigned i = 0; i < N; i++)
@@ -107,6 +108,7 @@ static void change_view(struct pump *pump, const struct scene *s)
 
 struct served {
 	unsigned encoded, plain;
+	size_t elements; /* of both */
 };
 
 /* Results for the last member that wait now; everything else that does is delivered later. */
@@ -118,6 +120,7 @@ static struct served count_served(const struct pump *pump)
 		if (m == NULL || m->kind != GROUP_DO_SEND_SEGMENT || m->to != LAST ||
 		    m->header.kind != SEGMENT_SEALED)
 			continue;
+		served.elements += m->header.elements;
 		served.encoded += m->header.encoding == SEGMENT_ENCODED;
 		served.plain += m->header.encoding == SEGMENT_PLAIN;
 	}
@@ -223,6 +226,63 @@ static void others_go_as_they_are(void **state)
 	pump_destroy(pump);
 }
 
+#define LARGE ((size_t)5 << 20) /* elements: 20 MiB */
+
+/* Heartbeats wait for a step: what is left is served in the next ones. The last member does not contribute yet, so that no window bounds what it lacks. */
+static void a_step_encodes_so_much(void **state)
+{
+	struct pump *pump = pump_create_with(N, 64u << 20);
+	struct pump_view view = pump_first_view(pump);
+	const size_t all = LARGE * sizeof(float);
+	float *data[N];
+	(void)state;
+	pump->quiet = pump->holds = true;
+	view.segment_bytes = 1u << 20;
+	view.algorithm = (Traind__Peer__Algorithm)TR_STAR;
+	view.contribute_from[LAST] = 2;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < N; i++) {
+		struct group_event event = { .kind = GROUP_SUBMIT };
+		data[i] = malloc(all);
+		assert_non_null(data[i]);
+		for (size_t k = 0; k < LARGE; k++)
+			data[i][k] = (float)((k * 7 + i) % 1009);
+		event.submit = (struct group_submit){ .tag = 3,
+			.collective = TR_ALL_REDUCE,
+			.data = data[i],
+			.count = LARGE,
+			.dtype = TR_F32,
+			.reduce = TR_SUM,
+			.codec = TR_CODEC_INT8,
+			.contribute = i < LAST };
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+		assert_int_equal(pump_step(pump, i, &event), TR_OK);
+		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+	}
+	pump->members[LAST].dead = true;
+	pump_run(pump);
+	pump->members[LAST].dead = false;
+	view.number = 2;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributor_count = LAST;
+	for (unsigned i = 0; i < LAST; i++)
+		view.contributors[i] = i + 1;
+	pump_propose(pump, 2);
+	pump_install(pump, &view);
+	assert_int_equal(count_served(pump).elements, LARGE);
+	assert_in_range(pump->members[0].core->served_bytes, 1, all / 4);
+	pump_run(pump);
+	for (unsigned i = 0; i < N; i++) {
+		assert_int_equal(pump->members[i].status, TR_OK);
+		assert_memory_equal(data[i], data[0], all);
+	}
+	for (unsigned i = 0; i < N; i++)
+		free(data[i]);
+	pump_destroy(pump);
+}
+
 /* What codecs make of any values they make of their own results again; of next to nothing int2 may make something else. */
 static void codecs_keep_their_own(void **state)
 {
@@ -261,6 +321,7 @@ int main(void)
 		cmocka_unit_test(coded_results_are_served_encoded),
 		cmocka_unit_test(strided_results_have_a_window),
 		cmocka_unit_test(others_go_as_they_are),
+		cmocka_unit_test(a_step_encodes_so_much),
 		cmocka_unit_test(codecs_keep_their_own),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
