@@ -316,6 +316,8 @@ static void round_keep_last(struct group_core *core)
 	core->ops = NULL;
 	core->op_count = core->op_capacity = 0;
 	for (size_t i = 0; i < core->last_op_count; i++) {
+		if (core->last_ops[i]->outlet) /* all have what it may still owe */
+			buffer_outlet_starve(core->last_ops[i]->outlet, false);
 		free(core->last_ops[i]->saved);
 		core->last_ops[i]->saved = NULL;
 		core->last_ops[i]->data = NULL; /* the caller's again */

@@ -181,8 +181,9 @@ struct member {
 	uv_poll_t bell_poll, socket_poll;
 	uv_timer_t tick, deadline, records_timer, reports_timer;
 	uint64_t tick_us; /* when `tick` is due at the latest; UINT64_MAX: it is not armed */
-	uv_idle_t again;  /* submissions are left: the ring is read in turns */
-	uv_idle_t retry;  /* held frames may be offered again */
+	bool ticking; /* within it. One that follows at once is for the next turn, after what has come was read: libuv 1.44 runs timers of 0 ms from timers in the same one */
+	uv_idle_t again; /* submissions are left: the ring is read in turns */
+	uv_idle_t retry; /* held frames may be offered again */
 	uv_idle_t state_turn;
 	uv_timer_t state_look;
 	bool reports_full;

@@ -151,7 +151,8 @@ static void schedule_tick(struct member *member)
 		return;
 	member->tick_us = deadline_us;
 	uint64_t now_us = engine_now_us(member->engine);
-	uint64_t wait_ms = deadline_us > now_us ? (deadline_us - now_us + 999) / 1000 : 0;
+	uint64_t wait_ms = deadline_us > now_us ? (deadline_us - now_us + 999) / 1000
+	                                        : member->ticking;
 	uv_update_time(&member->engine->loop);
 	(void)uv_timer_start(&member->tick, on_tick, wait_ms, 0);
 }
@@ -303,7 +304,9 @@ static void on_tick(uv_timer_t *timer)
 {
 	struct member *member = timer->data;
 	member->tick_us = UINT64_MAX;
+	member->ticking = true;
 	step_tick(member);
+	member->ticking = false;
 }
 
 /* ---- views ---- */

@@ -133,7 +133,8 @@ static tr_status take_message(struct inbound *in, const Traind__Peer__PeerMessag
 		event.kind = GROUP_STATE_ASKED;
 		event.round = message->state_request->round;
 		event.wish = state_ask_wish(message->state_request);
-		event.wish.same = state_send_knows(member, message->state_request);
+		event.wish.same = !event.wish.take_back &&
+		    state_send_knows(member, message->state_request);
 		if (event.wish.take_back)
 			state_send_take_back(member, in->from, event.round, &event.wish);
 		return verdict(member_step(member, &event, error));

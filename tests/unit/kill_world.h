@@ -298,7 +298,8 @@ static tr_status step(struct world *world, unsigned who, struct group_event even
 		fail_msg("peer %u, event %d: %s", who + 1, (int)event.kind, error.text);
 	act(world, who, &actions);
 	group_actions_finish(&actions);
-	if (group_core_due(world->peers[who].core)) /* what was staged has come back */
+	if (group_core_due(world->peers[who].core) &&
+	    group_core_deadline_us(world->peers[who].core) == 0) /* what was staged has come back */
 		(void)step(world, who, (struct group_event){ .kind = GROUP_TICK });
 	return st;
 }

@@ -283,6 +283,66 @@ static void a_step_encodes_so_much(void **state)
 	pump_destroy(pump);
 }
 
+/* It served one who died: nobody waits for room any more, and collectors need not hurry. */
+static void nobody_is_starved_for_the_dead(void **state)
+{
+	static struct scene s = { .algorithm = TR_STAR,
+		.collective = TR_ALL_REDUCE,
+		.dtype = TR_F32,
+		.reduce = TR_SUM,
+		.strided = true };
+	const struct tr_block block = { 1, { COUNT }, { 2 } };
+	struct pump *pump = pump_create_with(N, WINDOW);
+	struct pump_view view = pump_first_view(pump);
+	(void)state;
+	fill(&s);
+	pump->quiet = pump->holds = true;
+	view.segment_bytes = SEGMENT_BYTES;
+	view.algorithm = (Traind__Peer__Algorithm)TR_STAR;
+	view.contribute_from[LAST] = 2;
+	pump_ready_all(pump);
+	pump_install(pump, &view);
+	for (unsigned i = 0; i < N; i++) {
+		struct group_event event = { .kind = GROUP_SUBMIT,
+			.submit = { .tag = 3,
+			    .data = s.out[i],
+			    .input = s.in[i],
+			    .data_block = &block,
+			    .input_block = &block,
+			    .count = COUNT,
+			    .own_elements = COUNT,
+			    .dtype = TR_F32,
+			    .reduce = TR_SUM,
+			    .contribute = i < LAST } };
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+		assert_int_equal(pump_step(pump, i, &event), TR_OK);
+		if (i < LAST)
+			assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
+	}
+	pump->members[LAST].dead = true;
+	pump_run(pump);
+	pump->members[LAST].dead = false;
+	view.number = 2;
+	view.finish = true;
+	view.base_attempt = 1;
+	view.contributor_count = LAST;
+	for (unsigned i = 0; i < LAST; i++)
+		view.contributors[i] = i + 1;
+	pump_propose(pump, 2);
+	pump_install(pump, &view);
+	assert_true(group_core_starved(pump->members[0].core));
+	pump_kill(pump, LAST);
+	view.number = 3;
+	view.count = LAST;
+	pump_propose(pump, 3);
+	pump_install(pump, &view);
+	assert_false(group_core_starved(pump->members[0].core));
+	pump_run(pump);
+	for (unsigned i = 0; i < LAST; i++)
+		assert_int_equal(pump->members[i].status, TR_OK);
+	pump_destroy(pump);
+}
+
 /* What codecs make of any values they make of their own results again; of next to nothing int2 may make something else. */
 static void codecs_keep_their_own(void **state)
 {
@@ -322,6 +382,7 @@ int main(void)
 		cmocka_unit_test(strided_results_have_a_window),
 		cmocka_unit_test(others_go_as_they_are),
 		cmocka_unit_test(a_step_encodes_so_much),
+		cmocka_unit_test(nobody_is_starved_for_the_dead),
 		cmocka_unit_test(codecs_keep_their_own),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
