@@ -9,7 +9,7 @@ NOTES = """*Efficiency*: tokens in committed rounds, beside those of the same jo
 one node's traind and worker at the same moment, chosen by dice; 5 s later its traind is started again, so with four nodes and a death every 15 s no system can commit more than 91.7 %.
 *Whole again*: from a death until all four are members. Computation is paced: it takes its time whatever else the machine does. *Loss*: the last five validation losses beside the
 undisturbed job's at as many tokens, in the mean. Less than nothing: it
-learned more from as many tokens (why by 3.4 % once was not looked at; with a node missing a merge is of fewer tokens). Where seed 2 of `diloco` was run first, steps took 4.6 times the processor's time after a minute, for subnormal numbers, and efficiency
+learned more from as many tokens (3.4 % with one seed of three, 0.1 and -0.3 with the others; with a node missing a merge is of fewer tokens). Where seed 2 of `diloco` was run first, steps took 4.6 times the processor's time after a minute, for subnormal numbers, and efficiency
 was 94.4 and 79.8 %, then 95.1 and 77.2 % (commits 2b6a2940f5, 74c20e47); what is here is of after that was mended (docs/trainer.md). torchft published 13 % of training efficiency with a failure every 15 s, 81 % with one every 60 s (other models and machines)."""
 LEAST = {"every-60-s": 0.95, "every-15-s": 0.80}
 
