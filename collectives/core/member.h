@@ -277,8 +277,7 @@ void path_send_now(struct group_core *core, const struct op *op, uint32_t segmen
     const struct path_frame *frame);
 /* Of a send: from its input, which encodes to the same bytes every time. TR_ENOMEM. */
 tr_status path_send_input(struct group_core *core, struct op *op, uint32_t segment, unsigned to);
-/* A sealed segment to one peer, as it lies in memory; a send's as it was sent, when there is room. */
-/* A sealed result, to all participants that `to` names. */
+/* A sealed result, to all participants that `to` names: encoded once more, or as it lies in memory. TR_ENOMEM. */
 tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, const bool *to);
 /* The action that sends it to `copies` peers. */
 struct group_action *path_emit(struct group_core *core, const struct op *op, uint32_t segment,

@@ -4,7 +4,7 @@
 
 #include "collectives/core/bits.h"
 
-/* Less is not worth another request, which is answered with the names of all tensors, and the chunks that are on their way and come twice. */
+/* Less is not worth another request, and the chunks that are on their way and come twice. */
 #define STEAL_BYTES ((uint64_t)2 << 20)
 
 /* ---- the cut ---- */

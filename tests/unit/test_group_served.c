@@ -71,39 +71,42 @@ static void submit_all(struct pump *pump, struct scene *s)
 	}
 }
 
-/* Nothing of the first view comes to the last member, and all else that can be done is. */
-static struct pump *world(struct scene *s)
+/* Nothing that is on its way comes to the last member, and all else that can be done is. */
+static void all_but_the_last(struct pump *pump)
 {
-	struct pump *pump = pump_create_with(N, WINDOW);
-	struct pump_view view = pump_first_view(pump);
-	fill(s);
-	pump->quiet = pump->holds = true;
-	view.segment_bytes = SEGMENT_BYTES;
-	view.algorithm = (Traind__Peer__Algorithm)s->algorithm;
-	pump_ready_all(pump);
-	pump_install(pump, &view);
-	for (unsigned i = 0; i < N; i++)
-		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
-	submit_all(pump, s);
 	pump->members[LAST].dead = true;
 	pump_run(pump);
 	pump->members[LAST].dead = false;
-	return pump;
 }
 
-static void change_view(struct pump *pump, const struct scene *s)
+/* The round goes on in another view of the same members, of which the first ones contribute. */
+static void change_view(struct pump *pump, struct pump_view *view, unsigned contributors)
 {
-	struct pump_view view = pump_first_view(pump);
-	view.number = 2;
-	view.finish = true;
-	view.base_attempt = 1;
-	view.segment_bytes = SEGMENT_BYTES; /* the first view's stays */
-	view.algorithm = (Traind__Peer__Algorithm)s->algorithm;
-	view.contributor_count = N;
-	for (unsigned i = 0; i < N; i++)
-		view.contributors[i] = i + 1;
+	view->number = 2;
+	view->finish = true;
+	view->base_attempt = 1;
+	view->contributor_count = contributors;
+	for (unsigned i = 0; i < contributors; i++)
+		view->contributors[i] = i + 1;
 	pump_propose(pump, 2);
-	pump_install(pump, &view);
+	pump_install(pump, view);
+}
+
+static struct pump *world(struct scene *s, struct pump_view *view)
+{
+	struct pump *pump = pump_create_with(N, WINDOW);
+	*view = pump_first_view(pump);
+	fill(s);
+	pump->quiet = pump->holds = true;
+	view->segment_bytes = SEGMENT_BYTES;
+	view->algorithm = (Traind__Peer__Algorithm)s->algorithm;
+	pump_ready_all(pump);
+	pump_install(pump, view);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
+	submit_all(pump, s);
+	all_but_the_last(pump);
+	return pump;
 }
 
 struct served {
@@ -157,8 +160,9 @@ static void all_have_the_same(struct pump *pump, const struct scene *s)
 /* A star: its hub has all results, and its window is their only bound. */
 static void served(struct scene *s, bool encoded)
 {
-	struct pump *pump = world(s);
-	change_view(pump, s);
+	struct pump_view view;
+	struct pump *pump = world(s, &view);
+	change_view(pump, &view, N);
 	struct served now = count_served(pump);
 	assert_true(now.encoded + now.plain > 0);
 	/* int8 and int2 of bf16: what was rounded has another scale now and then */
@@ -213,10 +217,11 @@ static void others_go_as_they_are(void **state)
 	s.dtype = TR_F32;
 	s.reduce = TR_SUM;
 	s.codec = TR_CODEC_INT8;
-	struct pump *pump = world(&s);
+	struct pump_view view;
+	struct pump *pump = world(&s, &view);
 	for (unsigned i = 0; i < N; i++)
 		memcpy(s.out[i], &other, sizeof(other));
-	change_view(pump, &s);
+	change_view(pump, &view, N);
 	struct served now = count_served(pump);
 	assert_int_equal(now.plain, 1);
 	assert_true(now.encoded > 0);
@@ -260,17 +265,8 @@ static void a_step_encodes_so_much(void **state)
 		assert_int_equal(pump_step(pump, i, &event), TR_OK);
 		assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
 	}
-	pump->members[LAST].dead = true;
-	pump_run(pump);
-	pump->members[LAST].dead = false;
-	view.number = 2;
-	view.finish = true;
-	view.base_attempt = 1;
-	view.contributor_count = LAST;
-	for (unsigned i = 0; i < LAST; i++)
-		view.contributors[i] = i + 1;
-	pump_propose(pump, 2);
-	pump_install(pump, &view);
+	all_but_the_last(pump);
+	change_view(pump, &view, LAST);
 	assert_int_equal(count_served(pump).elements, LARGE);
 	assert_in_range(pump->members[0].core->served_bytes, 1, all / 4);
 	pump_run(pump);
@@ -319,17 +315,8 @@ static void nobody_is_starved_for_the_dead(void **state)
 		if (i < LAST)
 			assert_int_equal(pump_close(pump, i, 0, 0), TR_OK);
 	}
-	pump->members[LAST].dead = true;
-	pump_run(pump);
-	pump->members[LAST].dead = false;
-	view.number = 2;
-	view.finish = true;
-	view.base_attempt = 1;
-	view.contributor_count = LAST;
-	for (unsigned i = 0; i < LAST; i++)
-		view.contributors[i] = i + 1;
-	pump_propose(pump, 2);
-	pump_install(pump, &view);
+	all_but_the_last(pump);
+	change_view(pump, &view, LAST);
 	assert_true(group_core_starved(pump->members[0].core));
 	pump_kill(pump, LAST);
 	view.number = 3;
