@@ -89,7 +89,7 @@ $(BUILD)/gen/%.o: $(BUILD)/gen/%.c $(GEN_H)
 $(BUILD)/obj/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
 	@echo "cc $<"
-	@$(CC) $(ALL_CFLAGS) $(CFLAGS_$(subst /,_,$*)) -c -o $@ $<
+	@$(CC) $(ALL_CFLAGS) $(if $(filter tests/unit/%,$*),$(TESTS_CFLAGS)) $(CFLAGS_$(subst /,_,$*)) -c -o $@ $<
 $(BUILD)/obj-lto/%.o: %.c $(GEN_H)
 	@mkdir -p $(@D)
 	@$(CC) $(ALL_CFLAGS) $(LTO_CFLAGS) -c -o $@ $<

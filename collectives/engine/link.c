@@ -157,12 +157,15 @@ static void refused(struct link *link, const char *reason)
 	conn_close(link->conn, "refused");
 }
 
-static void dispatch(struct link *link, const Traind__Peer__ToNode *message)
+static tr_status dispatch(struct link *link, const Traind__Peer__ToNode *message,
+    struct tr_error *error)
 {
 	switch (message->body_case) {
 	case TRAIND__PEER__TO_NODE__BODY_WELCOME:
 		if (link->welcomed)
 			break;
+		if (message->welcome->node_id == 0) /* who has none yet */
+			return tr_error_set(error, TR_EPROTO, "a welcome that gives no node number");
 		welcomed(link, message->welcome);
 		link->callbacks->message(link->arg, message);
 		break;
@@ -176,6 +179,7 @@ static void dispatch(struct link *link, const Traind__Peer__ToNode *message)
 		if (link->welcomed)
 			link->callbacks->message(link->arg, message);
 	}
+	return TR_OK;
 }
 
 /* The timers have had their turn, the heartbeat's among them. */
@@ -206,11 +210,10 @@ static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_
 	if (message == NULL)
 		return tr_error_set(error, TR_EPROTO, "not a ToNode message");
 	link->heard_ms = uv_now(link->loop);
-	if (!link->closing)
-		dispatch(link, message);
+	tr_status st = link->closing ? TR_OK : dispatch(link, message, error);
 	traind__peer__to_node__free_unpacked(message, NULL);
 	link->busy_ns += uv_hrtime() - since_ns;
-	return TR_OK;
+	return st;
 }
 
 /* ---- dialling */

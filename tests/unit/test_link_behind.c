@@ -118,6 +118,7 @@ static void no_more_is_read_than_can_be_done(void **state)
 	uv_loop_t loop;
 	struct link link;
 	int port, fd = begin(&loop, &link, &port);
+	welcome.node_id = 1;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
 	message.welcome = &welcome;
 	say(fd, &message);
@@ -132,6 +133,27 @@ static void no_more_is_read_than_can_be_done(void **state)
 		heard.behind = false;
 	}
 	turn(&loop, 50);
+	end(&loop, &link, fd, port);
+}
+
+/* fuzz_node found what kept the number 0, and could not begin again. */
+static void a_welcome_gives_a_number(void **state)
+{
+	(void)state;
+	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
+	Traind__Peer__Welcome welcome = TRAIND__PEER__WELCOME__INIT;
+	uv_loop_t loop;
+	struct link link;
+	char byte;
+	int port, fd = begin(&loop, &link, &port);
+	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
+	message.welcome = &welcome;
+	say(fd, &message);
+	turn(&loop, 50);
+	assert_int_equal(heard.welcomes, 0);
+	while (recv(fd, &byte, 1, MSG_DONTWAIT) == 1) /* its hello */
+		;
+	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 0); /* it hung up */
 	end(&loop, &link, fd, port);
 }
 
@@ -153,6 +175,7 @@ static void heartbeats_are_as_far_apart_as_memberd_says(void **state)
 	uv_loop_t loop;
 	struct link link;
 	int port, fd = begin(&loop, &link, &port);
+	welcome.node_id = 1;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_WELCOME;
 	message.welcome = &welcome;
 	welcome.heartbeat_interval_ms = 50; /* the kernel may wait 40 with an answer */
@@ -180,6 +203,7 @@ static void heartbeats_are_as_far_apart_as_memberd_says(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(no_more_is_read_than_can_be_done),
+		cmocka_unit_test(a_welcome_gives_a_number),
 		cmocka_unit_test(heartbeats_are_as_far_apart_as_memberd_says) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
