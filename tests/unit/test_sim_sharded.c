@@ -27,7 +27,7 @@
 #else
 #define SEEDS         60
 #define JOIN_SEEDS    40
-#define EVERY         953 /* of all faults at all instructions */
+#define EVERY         1907 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
 #define TRY_TURNS     24
 #define READ_TURNS    100
