@@ -317,6 +317,13 @@ uint32_t coll_op_deadline_ms(const struct tr_group *group)
 	return group->op_deadline_ms;
 }
 
+bool coll_is_allocated(const struct tr_group *group, const void *data, size_t bytes)
+{
+	uint32_t arena;
+	uint64_t offset;
+	return channel_worker_locate(group->channel, data, bytes, &arena, &offset) == TR_OK;
+}
+
 uint64_t tr_peer_id(const tr_group *group)
 {
 	return channel_worker_control(group->channel)->peer;

@@ -69,6 +69,8 @@ struct tr_group {
 tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *error);
 void coll_group_close(struct tr_group *group);
 uint32_t coll_op_deadline_ms(const struct tr_group *group);
+/* Whether all of it is one piece of what tr_alloc gave. */
+bool coll_is_allocated(const struct tr_group *group, const void *data, size_t bytes);
 
 /* Some declared state that `use` touches; NULL: none. */
 const struct coll_tensor *coll_state_touched(const struct tr_group *group,
