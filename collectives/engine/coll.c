@@ -39,7 +39,7 @@ void coll_group_close(struct tr_group *group)
 	channel_worker_close(group->channel);
 	free(group->uses);
 	tag_set_finish(&group->released);
-	free(group->tensors);
+	coll_state_finish(group);
 	free(group);
 }
 

@@ -267,7 +267,7 @@ static void residuals_share_memory_with_nothing_that_is_written(void **state)
 	fx_stop(fx);
 }
 
-static void undeclarable(tr_group *group, const char *name, float *data, size_t bytes,
+static void undeclarable(tr_group *group, const char *name, void *data, size_t bytes,
     const char *why)
 {
 	struct tr_error error = { 0 };
@@ -296,6 +296,53 @@ static void state_is_declared_once(void **state)
 	assert_int_equal(tr_state_add(group, "b", m, 400, &error), TR_OK); /* right before it */
 	assert_int_equal(tr_state_add(group, "c", m + 200, 400, &error), TR_OK);
 	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_stop(fx);
+}
+
+/* From the last to the first, so that each lies before all that there are. */
+static void as_much_state_as_there_may_be(void **state)
+{
+	(void)state;
+	enum { EACH = 3, APART = 4 }; /* bytes; one between two pieces is free */
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_op op = TR_OP_INIT;
+	struct tr_error error;
+	struct tr_round round;
+	char name[32], why[128];
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	uint8_t *m = tr_alloc(group, TR_STATE_TENSORS_MAX * APART);
+	assert_non_null(m);
+	assert_int_equal(tr_state_add(group, "empty", m, 0, &error), TR_OK);
+	for (unsigned i = TR_STATE_TENSORS_MAX - 1; i > 1; i--) {
+		(void)snprintf(name, sizeof(name), "piece %u", i);
+		assert_int_equal(tr_state_add(group, name, m + i * APART, EACH, &error), TR_OK);
+	}
+	for (unsigned i = TR_STATE_TENSORS_MAX - 1; i > 1; i--) {
+		(void)snprintf(name, sizeof(name), "piece %u", i);
+		(void)snprintf(why, sizeof(why), "state \"%s\": there is one of this name", name);
+		undeclarable(group, name, m, 1, why);
+		(void)snprintf(why, sizeof(why), "state \"x\": shares memory with the state \"%s\"",
+		    name);
+		undeclarable(group, "x", m + i * APART + EACH - 1, 1, why);
+	}
+	assert_int_equal(tr_state_add(group, "piece 1", m + APART, EACH, &error), TR_OK);
+	assert_int_equal(tr_state_add(group, "x", m, 1, &error), TR_ELIMIT);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_found(fx, 1);
+	assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
+	op.dtype = TR_U8;
+	op.count = 1;
+	for (unsigned i = 1; i < TR_STATE_TENSORS_MAX; i += 97) {
+		op.tag = i;
+		op.output = m + i * APART + EACH - 1;
+		(void)snprintf(why, sizeof(why), "its output is in the state \"piece %u\"", i);
+		refused(group, op, why);
+		op.output = m + i * APART + EACH;
+		assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	}
+	commit_all(fx, 1);
 	fx_stop(fx);
 }
 
@@ -556,6 +603,7 @@ int main(void)
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
 		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
 		cmocka_unit_test(state_is_declared_once),
+		cmocka_unit_test(as_much_state_as_there_may_be),
 		cmocka_unit_test(a_unit_is_declared_in_one_go),
 		cmocka_unit_test(nothing_is_written_into_declared_state),
 		cmocka_unit_test(a_joiner_takes_part_in_a_reduce_scatter),
