@@ -9,25 +9,6 @@
 
 #include "engine_fixture.h"
 
-/* `n` hosts with a group each, founded, their round begun. */
-static struct fx *begin(unsigned n, size_t bytes, void **memory)
-{
-	struct fx *fx = fx_start(n, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	struct tr_error error;
-	struct tr_round round;
-	for (unsigned i = 0; i < n; i++) {
-		fx_attach(&fx->hosts[i]);
-		memory[i] = tr_alloc(fx->hosts[i].group, bytes);
-		assert_non_null(memory[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, &error), TR_OK);
-	}
-	fx_found(fx, n);
-	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round, &error), TR_OK);
-	return fx;
-}
-
 struct committer {
 	tr_group *group;
 	pthread_t thread;
@@ -108,7 +89,7 @@ static void values_that_no_op_can_have_are_refused_at_once(void **state)
 {
 	(void)state;
 	void *memory[2];
-	struct fx *fx = begin(2, 8192, memory);
+	struct fx *fx = fx_begin(2, 8192, memory);
 	float *data = memory[0];
 	static const uint32_t alone[] = { 0 };
 	static const struct {
@@ -166,7 +147,7 @@ static void an_input_apart_from_the_output_stays_as_it_is(void **state)
 	(void)state;
 	enum { COUNT = 100000 };
 	void *memory[3];
-	struct fx *fx = begin(3, 2 * COUNT * sizeof(float), memory);
+	struct fx *fx = fx_begin(3, 2 * COUNT * sizeof(float), memory);
 	struct tr_error error;
 	for (unsigned i = 0; i < 3; i++) {
 		float *input = memory[i];
@@ -194,7 +175,7 @@ static void memory_of_two_ops_is_told_apart_exactly(void **state)
 {
 	(void)state;
 	void *memory[1];
-	struct fx *fx = begin(1, 4096, memory);
+	struct fx *fx = fx_begin(1, 4096, memory);
 	tr_group *group = fx->hosts[0].group;
 	float *data = memory[0];
 	struct tr_error error;
@@ -233,7 +214,7 @@ static void residuals_share_memory_with_nothing_that_is_written(void **state)
 {
 	(void)state;
 	void *memory[1];
-	struct fx *fx = begin(1, 8192, memory);
+	struct fx *fx = fx_begin(1, 8192, memory);
 	tr_group *group = fx->hosts[0].group;
 	float *data = memory[0];
 	struct tr_error error;
@@ -484,8 +465,7 @@ static void a_joiner_takes_part_in_a_reduce_scatter(void **state)
 	struct joiner joiners[N];
 	bool all[FX_HOSTS_MAX] = { true, true, true };
 	for (unsigned i = 0; i < N; i++) {
-		fx_attach(&fx->hosts[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
+		fx_ready(&fx->hosts[i]);
 	}
 	fx_found(fx, N - 1);
 	for (unsigned i = 0; i < N; i++) {
@@ -509,7 +489,7 @@ static void every_collective_in_one_round(void **state)
 	(void)state;
 	enum { N = 3, COUNT = 30000, PIECE = 40000 };
 	void *memory[N];
-	struct fx *fx = begin(N, 8 * PIECE * sizeof(float), memory);
+	struct fx *fx = fx_begin(N, 8 * PIECE * sizeof(float), memory);
 	struct tr_error error;
 	for (unsigned i = 0; i < N; i++) {
 		tr_group *group = fx->hosts[i].group;
@@ -571,7 +551,7 @@ static void thousands_of_ops_in_one_round(void **state)
 {
 	(void)state;
 	void *memory[2];
-	struct fx *fx = begin(2, TR_ROUND_OPS_MAX * sizeof(float), memory);
+	struct fx *fx = fx_begin(2, TR_ROUND_OPS_MAX * sizeof(float), memory);
 	struct tr_error error;
 	for (unsigned i = 0; i < 2; i++) {
 		float *data = memory[i];
