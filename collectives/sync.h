@@ -165,7 +165,7 @@ struct tr_sync_options {
 	 * times: then it has no inner step to do, and says so with tokens and samples of 0. */
 	bool share_by_speed;
 	enum tr_sync_weights weights;
-	/* Memory of the group (tr_alloc) for as many numbers as the tensors have together, in which nobody needs anything while tr_sync_start or tr_sync_step runs: the caller's gradients,
+	/* Memory of this group's tr_alloc (TR_EINVAL: it is not) that is no declared state, for as many numbers as the tensors have together, in which nobody needs anything while tr_sync_start or tr_sync_step runs: the caller's gradients,
 	 * say. Movements are then summed there, and a member without an overlap holds 4 bytes a parameter less. NULL: tr_sync takes memory of its own. Not with an overlap or alone_steps: then a sum is on its way
 	 * while the caller works. */
 	float *scratch;
@@ -266,7 +266,8 @@ TR_API uint64_t tr_sync_origin(const tr_sync *sync);
 /* Whether races are under way: then the outer parameters are still those of step 0, and not worth saving. */
 TR_API bool tr_sync_races(const tr_sync *sync);
 /* What this peer learned and no merge has, after a call that ended with TR_EEVICTED: for who joins in its place, in this process or
- * another one on this machine. `into`: tr_sync_kept_bytes of them. Returns how many were written; 0: there is nothing to keep. */
+ * another one on this machine. `into`: tr_sync_kept_bytes of them. Returns how many were written; 0: there is nothing to keep, or outer parameters or momentum that it is reckoned from changed in memory (the
+ * log names them). */
 TR_API size_t tr_sync_kept_bytes(const tr_sync *sync);
 TR_API size_t tr_sync_keep(const tr_sync *sync, void *into);
 /* After tr_sync_create of the same tensors and options in the group that it was in, before tr_sync_start: training starts from the outer parameters and what

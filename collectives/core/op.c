@@ -93,6 +93,7 @@ tr_status op_reset(struct op *op, struct buffer_pool *pool, bool forget, unsigne
 	op_ahead_drop(op);
 	memset(&op->known, 0, sizeof(op->known));
 	op->owed = op->owed_at = 0;
+	op->holders = NULL;
 	if (op->outlet)
 		buffer_outlet_starve(op->outlet, false); /* who owes in the next view asks again */
 	for (uint32_t s = 0; s < op->segments; s++) {

@@ -90,6 +90,7 @@ struct op {
 	uint32_t begun, begun_max; /* segments that we began and that are not sealed here */
 	uint32_t rotation;      /* segments in a block that every member begins in another order */
 	uint32_t owed, owed_at; /* so many segments, and none of them is before that one */
+	const Traind__Peer__OpHolders *holders; /* in the round's resume plan; NULL: it is not in it */
 	struct buffer_outlet *outlet; /* NULL: nothing of it was staged to be sent as a source */
 	uint8_t *
 	    data; /* the result: the caller's; borrowed until the round is decided; a send has none */

@@ -61,12 +61,11 @@ static bool serve_lack(const struct op *op, uint32_t segment, const bool *holds,
 
 tr_status serve_give(struct group_core *core, struct op *op, uint32_t segment)
 {
-	const Traind__Peer__OpHolders *holders = serve_holders(core, op);
 	bool holds[TR_GROUP_PEERS_MAX] = { false }, lack[TR_GROUP_PEERS_MAX];
 
-	if (!holders)
+	if (!op->holders)
 		return TR_OK;
-	(void)serve_server(op, holders, segment, holds);
+	(void)serve_server(op, op->holders, segment, holds);
 	return serve_lack(op, segment, holds, lack) ? path_send_result(core, op, segment, lack)
 	                                            : TR_OK;
 }
@@ -115,7 +114,7 @@ static void serve_differs(struct group_core *core, const Traind__Peer__OpHolders
 
 void serve_op(struct group_core *core, struct op *op)
 {
-	const Traind__Peer__OpHolders *holders = serve_holders(core, op);
+	const Traind__Peer__OpHolders *holders = op->holders = serve_holders(core, op);
 
 	if (!holders)
 		return;

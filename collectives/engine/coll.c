@@ -39,7 +39,7 @@ void coll_group_close(struct tr_group *group)
 	channel_worker_close(group->channel);
 	free(group->uses);
 	tag_set_finish(&group->released);
-	free(group->tensors);
+	coll_state_finish(group);
 	free(group);
 }
 
@@ -315,6 +315,13 @@ tr_status tr_assignment_get(tr_group *group, struct tr_assignment *assignment)
 uint32_t coll_op_deadline_ms(const struct tr_group *group)
 {
 	return group->op_deadline_ms;
+}
+
+bool coll_is_allocated(const struct tr_group *group, const void *data, size_t bytes)
+{
+	uint32_t arena;
+	uint64_t offset;
+	return channel_worker_locate(group->channel, data, bytes, &arena, &offset) == TR_OK;
 }
 
 uint64_t tr_peer_id(const tr_group *group)

@@ -32,9 +32,21 @@ enum { COLL_USES_MAX = 4 }; /* of an op: output, input, residual, residual_next 
 struct coll_tensor {
 	uintptr_t base;
 	size_t bytes;
-	uintptr_t reach;  /* once sorted: the furthest end of this one and those before it */
 	uint32_t gradual; /* 1 + its unit; 0: of none */
 	char name[TR_STATE_NAME_MAX];
+};
+
+enum { COLL_STATE_NAMES = 2 * TR_STATE_TENSORS_MAX }; /* half of them are free */
+
+/* All of it: no two pieces have a name or a byte in common. Zeroed: there is none. */
+struct coll_state {
+	struct coll_tensor tensors[TR_STATE_TENSORS_MAX]; /* as they were declared */
+	unsigned count;
+	unsigned
+	    names[COLL_STATE_NAMES]; /* a hash table with open addressing: 1 + a place in `tensors` */
+	/* Places of those that are not empty, by ascending base. */
+	unsigned by_base[TR_STATE_TENSORS_MAX], by_base_count;
+	struct tag_set units;
 };
 
 struct coll_join; /* the engine and the membership link of a process that joined by name */
@@ -54,9 +66,8 @@ struct tr_group {
 	uint64_t contributor_ids[TR_GROUP_PEERS_MAX];
 	struct coll_use *uses; /* of memory, by the ops of the round under way */
 	unsigned use_count, use_capacity, op_count;
-	struct tag_set released;     /* in the round under way */
-	struct coll_tensor *tensors; /* by ascending base once `ready` */
-	unsigned tensor_count, tensor_capacity;
+	struct tag_set released;  /* in the round under way */
+	struct coll_state *state; /* NULL: none was declared */
 	/* All of them lie in it; not read where there is none. */
 	struct coll_range {
 		uintptr_t low, high;
@@ -69,7 +80,10 @@ struct tr_group {
 tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *error);
 void coll_group_close(struct tr_group *group);
 uint32_t coll_op_deadline_ms(const struct tr_group *group);
+/* Whether all of it is one piece of what tr_alloc gave. */
+bool coll_is_allocated(const struct tr_group *group, const void *data, size_t bytes);
 
+void coll_state_finish(struct tr_group *group);
 /* Some declared state that `use` touches; NULL: none. */
 const struct coll_tensor *coll_state_touched(const struct tr_group *group,
     const struct coll_use *use);

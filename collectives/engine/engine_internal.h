@@ -4,6 +4,7 @@
  *	member.c         life of a member; events into its core
  *	member_act.c     actions out of its core
  *	member_calls.c   what its caller wants, and the answers
+ *	posted.c         events into its core that wait for the one that is acted on
  *	peer_link.c      links to peers: frames out
  *	peer_lane.c      a link's connections; which frame goes where; peer_stripe.c, stripe.c: how many there are
  *	outgoing.c       frames that wait for one
@@ -38,6 +39,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/gather.h"
 #include "collectives/engine/gauge.h"
+#include "collectives/engine/posted.h"
 #include "collectives/transport/packing.h"
 #include "collectives/engine/leftover.h"
 #include "collectives/engine/pulse.h"
@@ -144,15 +146,6 @@ struct member_call {
 	uint32_t limit_ms;
 };
 
-/* An event that became due while another was acted on. */
-struct posted_event {
-	struct posted_event *next;
-	enum group_event_kind kind;
-	uint64_t from, round;
-	tr_status status;
-	char reason[256];
-};
-
 #define HELD_LISTS 256
 struct held_list {
 	struct held_frame *first, *last;
@@ -173,7 +166,7 @@ struct member {
 
 	struct group_core *core;
 	struct group_actions actions;
-	struct posted_event *posted, **posted_tail;
+	struct posted posted;
 	bool stepping;
 	bool unpublished; /* its row is older than its core */
 

@@ -35,7 +35,7 @@ tr_status member_create(struct engine *engine, const Traind__Peer__StartWorker *
 	made->peer = start->peer;
 	made->rank = start->rank;
 	made->host = host;
-	made->posted_tail = &made->posted;
+	posted_init(&made->posted);
 	made->row.host = host;
 	made->row.progress.group = start->group;
 	made->row.progress.peer = start->peer;
@@ -56,11 +56,7 @@ static void member_free(struct member *member)
 	channel_host_destroy(member->host);
 	free(member->view_peers);
 	free(member->view_relays);
-	while (member->posted != NULL) {
-		struct posted_event *next = member->posted->next;
-		free(member->posted);
-		member->posted = next;
-	}
+	posted_finish(&member->posted);
 	free(member);
 }
 
@@ -211,18 +207,10 @@ static tr_status step_once(struct member *member, struct group_event *event, str
 
 static void step_posted(struct member *member)
 {
-	while (member->posted != NULL && !member->over) {
-		struct posted_event *posted = member->posted;
-		member->posted = posted->next;
-		if (member->posted == NULL)
-			member->posted_tail = &member->posted;
-		struct group_event event = { .kind = posted->kind,
-			.from = posted->from,
-			.round = posted->round,
-			.status = posted->status,
-			.reason = posted->reason };
-		struct tr_error error;
-		(void)step_once(member, &event, &error);
+	struct posted_event *posted;
+	struct tr_error error;
+	while (!member->over && (posted = posted_take(&member->posted)) != NULL) {
+		(void)step_once(member, &posted->event, &error);
 		free(posted);
 	}
 }
@@ -267,19 +255,14 @@ void member_post(struct member *member, enum group_event_kind kind, uint64_t fro
 {
 	if (member->over)
 		return;
-	struct posted_event *posted = calloc(1, sizeof(*posted));
-	if (posted == NULL) {
-		member_end(member, TR_ENOMEM, "no memory for an event");
-		return;
-	}
-	*posted = (struct posted_event){ .kind = kind,
+	const struct group_event event = { .kind = kind,
 		.from = from,
 		.round = round,
-		.status = status };
-	(void)snprintf(posted->reason, sizeof(posted->reason), "%s", reason);
-	*member->posted_tail = posted;
-	member->posted_tail = &posted->next;
-	if (!member->stepping)
+		.status = status,
+		.reason = reason };
+	if (!posted_add(&member->posted, &event))
+		member_end(member, TR_ENOMEM, "no memory for an event");
+	else if (!member->stepping)
 		step_what_was_posted(member);
 }
 
@@ -295,7 +278,7 @@ void member_let_posts(struct member *member, bool held)
 	if (!held)
 		return;
 	member->stepping = false;
-	if (member->posted != NULL)
+	if (member->posted.first != NULL)
 		step_what_was_posted(member);
 	member_look_due(member);
 }

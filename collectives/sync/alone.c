@@ -114,13 +114,20 @@ size_t tr_sync_kept_bytes(const tr_sync *s)
 	    (s->first[s->options.fragments] + sync_fragment_largest(s)) * sizeof(float);
 }
 
+/* What it reckons its movement from is what it was. */
+static bool is_sound(const struct tr_sync *s)
+{
+	return tr_sync_sound(s) && (s->start || drift_holds_outer(s)) &&
+	    (!late_apart(s) || drift_holds_momentum(s));
+}
+
 size_t tr_sync_keep(const tr_sync *s, void *into)
 {
 	if (s->brought) { /* it did not come to begin with it: for the next one */
 		memcpy(into, s->brought, s->brought_bytes);
 		return s->brought_bytes;
 	}
-	if (!s->leases || !s->trains || s->finished || s->outcast || s->apart || !tr_sync_sound(s))
+	if (!s->leases || !s->trains || s->finished || s->outcast || s->apart || !is_sound(s))
 		return 0;
 	struct sync_kept kept = facts_of(s);
 	size_t on_way = on_way_count(s, kept.fragment), first = s->first[s->slot.fragment];
@@ -141,7 +148,9 @@ size_t tr_sync_keep(const tr_sync *s, void *into)
 		for (size_t i = 0; i < tensor->count; i++)
 			movement[tensor->offset + i] = part * (base[i] - tensor->data[i]);
 	}
-	bool apart = late_since(s, movement);
+	bool apart = late_apart(s);
+	if (apart)
+		late_since(s, movement);
 	for (size_t i = 0; i < on_way; i++) {
 		sent[i] = s->delta[i] * scale;
 		if (!s->start && !apart) /* else training went on from beyond it */

@@ -72,6 +72,20 @@ static tr_status allocate_leases(struct tr_sync *s, struct tr_error *error)
 	return TR_OK;
 }
 
+/* Else the first merge would end with an op's error. */
+static tr_status check_scratch(const struct tr_sync *s, struct tr_error *error)
+{
+	size_t all = s->first[s->options.fragments];
+
+	if (!s->options.scratch ||
+	    coll_is_allocated(s->group, s->options.scratch, all * sizeof(float)))
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "sync.scratch: found other memory, allowed: %zu floats, as many as the tensors have "
+	    "together, of this group's tr_alloc",
+	    all);
+}
+
 static tr_status allocate(struct tr_sync *s, struct tr_error *error)
 {
 	size_t all = s->first[s->options.fragments], largest = sync_fragment_largest(s);
@@ -187,6 +201,8 @@ static tr_status fill(struct tr_sync *s, const struct tr_sync_tensor *tensors, s
 	status = sync_options_complete(&s->options, number_layers(s, tensors), error);
 	if (status == TR_OK)
 		status = take_tensors(s, tensors, error);
+	if (status == TR_OK)
+		status = check_scratch(s, error);
 	if (status == TR_OK)
 		status = allocate(s, error);
 	if (status == TR_OK)

@@ -102,17 +102,38 @@ void drift_remember_first(struct tr_sync *s)
 	remember_rest(s);
 }
 
-bool drift_holds_momentum(const struct tr_sync *s)
+static bool holds(const struct tr_sync *s, const char *what, struct tr_digest written,
+    const float *all, const struct sync_tensor *t)
 {
 	static const struct tr_digest unknown = { 0, 0 };
 
-	for (size_t i = 0; s->momentum && i < s->tensor_count; i++) {
-		struct tr_digest written = s->written[i].momentum;
-		if (sync_in_slot(s, i) && !tr_digest_equal(written, unknown) &&
-		    !tr_digest_equal(written, of_tensor(s->momentum, &s->tensors[i])))
-			return false;
-	}
-	return true;
+	if (tr_digest_equal(written, unknown) || tr_digest_equal(written, of_tensor(all, t)))
+		return true;
+	log_warn("sync", "round %" PRIu64 ": %s of %s changed in memory since they were written",
+	    s->round.round, what, t->name);
+	return false;
+}
+
+bool drift_holds_outer(const struct tr_sync *s)
+{
+	bool all = true;
+
+	for (size_t i = 0; i < s->tensor_count; i++)
+		all = holds(s, "outer parameters", s->written[i].outer, s->outer, &s->tensors[i]) &&
+		    all;
+	return all;
+}
+
+bool drift_holds_momentum(const struct tr_sync *s)
+{
+	bool all = true;
+
+	for (size_t i = 0; s->momentum && i < s->tensor_count; i++)
+		if (sync_in_slot(s, i))
+			all = holds(s, "outer momentum", s->written[i].momentum, s->momentum,
+			          &s->tensors[i]) &&
+			    all;
+	return all;
 }
 
 /* ---- what all compare ---- */

@@ -19,7 +19,8 @@ void drift_mend(struct tr_sync *s);
 void drift_look_again(struct tr_sync *s);
 /* After the outer step: what this peer knows of its own to be right. */
 void drift_remember(struct tr_sync *s);
-/* Whether the momentum of the fragment under way is what this peer wrote; where that is not known, too. Reads all of it. */
+/* Whether the outer parameters of all fragments, the momentum of the one under way, are what this peer wrote; where that is not known, too. Reads all of them; the log names what is not. */
+bool drift_holds_outer(const struct tr_sync *s);
 bool drift_holds_momentum(const struct tr_sync *s);
 /* This peer's movement does not count, and it goes on as one that has just joined: to be called when it is known, at the take or after the commit. Its parameters are the caller's to set. */
 void drift_start_afresh(struct tr_sync *s);

@@ -60,12 +60,16 @@ bool late_merge(struct tr_sync *s)
 	return s->recalled;
 }
 
-bool late_since(const struct tr_sync *s, float *movement)
+bool late_apart(const struct tr_sync *s)
+{
+	return s->foreseen && s->taken && !s->committed;
+}
+
+void late_since(const struct tr_sync *s, float *movement)
 {
 	size_t first = s->first[s->slot.fragment];
-	bool foreseen = s->foreseen && s->taken && !s->committed;
 
-	for (size_t t = 0; foreseen && t < s->tensor_count; t++) {
+	for (size_t t = 0; t < s->tensor_count; t++) {
 		const struct sync_tensor *tensor = &s->tensors[t];
 		float *since = movement + tensor->offset;
 		if (!sync_in_slot(s, t))
@@ -74,5 +78,4 @@ bool late_since(const struct tr_sync *s, float *movement)
 		for (size_t i = 0; i < tensor->count; i++)
 			since[i] -= tensor->data[i];
 	}
-	return foreseen;
 }

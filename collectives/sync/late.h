@@ -31,7 +31,9 @@ void late_recall(struct tr_sync *sync);
 /* After the outer step, at the merge; false: it is an ordinary one. */
 bool late_merge(struct tr_sync *sync);
 
-/* What this peer has done since the take of the fragment that is on its way, as base - to, into `movement`, which has room for all parameters; false: with such a merge nothing of it is apart from the movement. */
-bool late_since(const struct tr_sync *sync, float *movement);
+/* Whether what this peer has done since the take of the fragment that is on its way is apart from its movement. */
+bool late_apart(const struct tr_sync *sync);
+/* That, as base - to, into `movement`, which has room for all parameters. */
+void late_since(const struct tr_sync *sync, float *movement);
 
 #endif

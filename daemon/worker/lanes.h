@@ -83,7 +83,7 @@ static inline real lanes_exp(real x)
 	x = x > 88.0f ? 88.0f : x;
 	union {
 		float value;
-		int32_t bits;
+		uint32_t bits;
 	} n, scale;
 	n.value = x * 1.44269504f +
 	    12582912.0f; /* 1.5 * 2^23 rounds to an integer in the low bits */
@@ -97,7 +97,7 @@ static inline real lanes_exp(real x)
 	p = p * r + 1.6666665459e-1f;
 	p = p * r + 5.0000001201e-1f;
 	p = p * r * r + r + 1.0f;
-	scale.bits = (n.bits - 0x4b400000 + 127) * (1 << 23);
+	scale.bits = (n.bits - 0x4b400000u + 127u) << 23; /* of a NaN: whatever it is */
 	return p * scale.value;
 #endif
 }

@@ -298,6 +298,11 @@ static void checkpoint(struct trainer *t, uint64_t before)
 		return;
 	}
 	struct tr_error error;
+	struct manifest manifest = trainer_manifest(t);
+	if (saver_check(t->saver, &manifest, &error) != TR_OK) {
+		trainer_report_event(t, error.text);
+		return;
+	}
 	if (outer_fetch_momentum(t, &error) != TR_OK) {
 		char event[TR_ERROR_TEXT_MAX + 64];
 		(void)snprintf(event, sizeof(event), "checkpoint of step %llu left out: %s",

@@ -116,7 +116,7 @@ static bool make_array(float **array, size_t bytes)
 	return *array != NULL;
 }
 
-static tr_status check_idle(const struct saver *saver, const struct manifest *manifest,
+tr_status saver_check(const struct saver *saver, const struct manifest *manifest,
     struct tr_error *error)
 {
 	if (!saver->started)
@@ -159,7 +159,7 @@ static tr_status start(struct saver *saver, const struct manifest *manifest, str
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error)
 {
-	tr_status status = check_idle(saver, manifest, error);
+	tr_status status = saver_check(saver, manifest, error);
 	if (status == TR_OK)
 		status = make_room(saver, arrays->outer != NULL, manifest, error);
 	if (status != TR_OK)
@@ -172,7 +172,7 @@ tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
 tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
     const struct manifest *manifest, struct tr_error *error)
 {
-	tr_status status = check_idle(saver, manifest, error);
+	tr_status status = saver_check(saver, manifest, error);
 	if (status != TR_OK)
 		return status;
 	saver->parts = *parts;

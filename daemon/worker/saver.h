@@ -23,7 +23,10 @@ tr_status saver_create(const struct checkpoint_folder *folder, const struct layo
     struct saver **saver, struct tr_error *error);
 void saver_destroy(struct saver *saver); /* waits for a write under way; accepts NULL */
 
-/* Begins to copy the state, which is not to change before saver_settle, and then to write it. TR_EAGAIN: the one before is not done yet; TR_ENOMEM: no memory for the copy. */
+/* TR_EAGAIN: a save that began now would be left out, as the one before is not done yet. For who makes copies for it. */
+tr_status saver_check(const struct saver *saver, const struct manifest *manifest,
+    struct tr_error *error);
+/* Begins to copy the state, which is not to change before saver_settle, and then to write it. TR_EAGAIN: as saver_check; TR_ENOMEM: no memory for the copy. */
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error);
 /* A state that is not there as a whole: what is read when it is written, once `copy` has made copies of what changes with the next step. Both are called by the saver's thread, with source.arg, which is

@@ -102,7 +102,7 @@ void pieces_start(struct sim *sim, unsigned number)
 		.peer = node->peer,
 		.core = node->core,
 		.host = &pieces->host };
-	pieces->member.posted_tail = &pieces->member.posted;
+	posted_init(&pieces->member.posted);
 	node->pieces = pieces;
 }
 
@@ -124,7 +124,7 @@ void pieces_finish(struct sim *sim, unsigned number)
 	pieces->member.over = true;
 	conn_finish_all(sim, number);
 	state_receive_free(&pieces->member);
-	member_let_posts(&pieces->member, true); /* to nobody */
+	posted_finish(&pieces->member.posted);
 	free(pieces->member.view_peers);
 	free(pieces);
 	sim->nodes[number].pieces = NULL;
@@ -323,23 +323,18 @@ static void pieces_differ(struct sim *sim, unsigned number, uint64_t from, uint6
 		    number, (unsigned long)round);
 }
 
-void pieces_posted(struct sim *sim, unsigned number, const struct posted_event *posted)
+void pieces_posted(struct sim *sim, unsigned number, struct group_event *event)
 {
 	struct sim_node *node = &sim->nodes[number];
-	struct group_event event = { .kind = posted->kind,
-		.from = posted->from,
-		.round = posted->round,
-		.status = posted->status,
-		.reason = posted->reason };
 	const struct sim_worker before = node->worker;
-	bool whole = posted->kind == GROUP_STATE_GOT && posted->status == TR_OK;
+	bool whole = event->kind == GROUP_STATE_GOT && event->status == TR_OK;
 
-	if (posted->kind == GROUP_STATE_GOT && posted->status == TR_EDIGEST)
-		pieces_differ(sim, number, posted->from, posted->round);
+	if (event->kind == GROUP_STATE_GOT && event->status == TR_EDIGEST)
+		pieces_differ(sim, number, event->from, event->round);
 	/* It is in the worker's memory before anybody says so, also if the process dies of saying it. */
 	if (whole)
-		worker_takes_state(sim, number, posted->round, pieces_chain(node->pieces));
-	tr_status st = node_step(sim, number, &event);
+		worker_takes_state(sim, number, event->round, pieces_chain(node->pieces));
+	tr_status st = node_step(sim, number, event);
 	if (node->pieces->spoilt_row >= MEMBER_DAMAGED_MAX && node->alive && !node->failed)
 		sim_violation(sim, "I7: n%u goes on with a donor of damaged states", number);
 	if (whole && st == TR_OK) {

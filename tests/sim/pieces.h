@@ -24,11 +24,11 @@ struct sim;
 struct sim_pieces;
 struct sim_message;
 struct group_action;
+struct group_event;
 struct group_wish;
 struct conn;
 struct conn_frame;
 struct member;
-struct posted_event;
 typedef struct Traind__Peer__View Traind__Peer__View;
 
 /* What connections for state are like in this run. */
@@ -85,7 +85,7 @@ void pieces_at(struct sim *sim, uint64_t delay_us, enum pieces_event what, unsig
     uint64_t serial);
 struct member *pieces_member(struct sim *sim, unsigned node); /* its clock is right */
 struct sim *pieces_sim(const struct member *member, unsigned *node);
-void pieces_posted(struct sim *sim, unsigned node, const struct posted_event *posted);
+void pieces_posted(struct sim *sim, unsigned node, struct group_event *event);
 /* A frame for its state, or (NULL) its end. Not TR_OK: it closes the connection. */
 tr_status pieces_take(struct sim *sim, unsigned node, struct conn *conn, unsigned from,
     const struct conn_frame *frame);

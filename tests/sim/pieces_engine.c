@@ -23,15 +23,11 @@ static void step_what_was_posted(struct member *member)
 {
 	unsigned node;
 	struct sim *sim = pieces_sim(member, &node);
+	struct posted_event *posted;
 
 	member->stepping = true;
-	while (member->posted) {
-		struct posted_event *posted = member->posted;
-		member->posted = posted->next;
-		if (!member->posted)
-			member->posted_tail = &member->posted;
-		if (!member->over)
-			pieces_posted(sim, node, posted);
+	while (!member->over && (posted = posted_take(&member->posted))) {
+		pieces_posted(sim, node, &posted->event);
 		free(posted);
 	}
 	member->stepping = false;
@@ -40,18 +36,16 @@ static void step_what_was_posted(struct member *member)
 void member_post(struct member *member, enum group_event_kind kind, uint64_t from, uint64_t round,
     tr_status status, const char *reason)
 {
-	if (member->over)
-		return;
-	struct posted_event *posted = calloc(1, sizeof(*posted));
-	if (!posted)
-		abort();
-	*posted = (struct posted_event){ .kind = kind,
+	const struct group_event event = { .kind = kind,
 		.from = from,
 		.round = round,
-		.status = status };
-	(void)snprintf(posted->reason, sizeof(posted->reason), "%s", reason);
-	*member->posted_tail = posted;
-	member->posted_tail = &posted->next;
+		.status = status,
+		.reason = reason };
+
+	if (member->over)
+		return;
+	if (!posted_add(&member->posted, &event))
+		abort();
 	if (!member->stepping)
 		step_what_was_posted(member);
 }
@@ -69,7 +63,7 @@ void member_let_posts(struct member *member, bool held)
 	if (!held)
 		return;
 	member->stepping = false;
-	if (member->posted)
+	if (member->posted.first)
 		step_what_was_posted(member);
 }
 

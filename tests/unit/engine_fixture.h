@@ -210,4 +210,57 @@ static inline void fx_found(struct fx *fx, unsigned members)
 	fx_change_view(fx, all);
 }
 
+/* ---- beginnings */
+
+static inline void fx_ready(struct fx_host *host)
+{
+	fx_attach(host);
+	assert_int_equal(tr_state_ready(host->group, 0, NULL), TR_OK);
+}
+
+/* So many hosts whose group has begun its first round, with so much memory each. */
+static inline struct fx *fx_begin(unsigned members, size_t bytes, void **memory)
+{
+	struct fx *fx = fx_start(members, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_round round;
+	for (unsigned i = 0; i < members; i++) {
+		fx_ready(&fx->hosts[i]);
+		memory[i] = tr_alloc(fx->hosts[i].group, bytes);
+		assert_non_null(memory[i]);
+	}
+	fx_found(fx, members);
+	for (unsigned i = 0; i < members; i++)
+		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round, NULL), TR_OK);
+	return fx;
+}
+
+/* The first host is told of a view of `members` hosts, of whom the others are played by the test. */
+static inline void fx_found_alone(struct fx *fx, unsigned members)
+{
+	bool all[FX_HOSTS_MAX] = { 0 }, first[FX_HOSTS_MAX] = { true };
+	for (unsigned i = 0; i < members; i++)
+		all[i] = true;
+	fx_ready(&fx->hosts[0]);
+	FX_WAIT(fx, fx->hosts[0].ready);
+	fx->view = 1;
+	fx_install(fx, all, first);
+	FX_WAIT(fx, fx->hosts[0].installed == 1);
+}
+
+/* A port at which the test is found in the host's place; to be asked for before that is in a view. */
+static inline int fx_hand_port(struct fx_host *host, int backlog)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(address);
+	int port = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(port, (struct sockaddr *)&address, bytes), 0);
+	assert_int_equal(listen(port, backlog), 0);
+	assert_int_equal(getsockname(port, (struct sockaddr *)&address, &bytes), 0);
+	(void)snprintf(host->address, sizeof(host->address), "127.0.0.1:%d",
+	    ntohs(address.sin_port));
+	return port;
+}
+
 #endif

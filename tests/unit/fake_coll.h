@@ -51,6 +51,7 @@ struct tr_group {
 	size_t op_count, state_count, memory_count;
 	struct fake_state states[FAKE_STATES_MAX];
 	void *memory[32];
+	size_t memory_bytes[32];
 	/* What it reported. */
 	double first_loss, loss, val_loss;
 	unsigned events, checkpoints, steps_reported;
@@ -100,6 +101,7 @@ void *tr_alloc(tr_group *g, size_t bytes)
 {
 	void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
 	memset(memory, 0, bytes);
+	g->memory_bytes[g->memory_count] = bytes;
 	g->memory[g->memory_count++] = memory;
 	return memory;
 }
@@ -133,13 +135,6 @@ tr_status tr_state_ready(tr_group *g, uint64_t round, struct tr_error *error)
 	(void)error;
 	g->committed = g->joins_at == 0 ? round : g->joins_at - 1;
 	return TR_OK;
-}
-
-uint32_t coll_op_deadline_ms(const tr_group *g); /* collectives/engine/coll_group.h */
-uint32_t coll_op_deadline_ms(const tr_group *g)
-{
-	(void)g;
-	return 0;
 }
 
 uint64_t tr_peer_id(const tr_group *g)

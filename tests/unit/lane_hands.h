@@ -83,13 +83,7 @@ static inline struct fx *begin_beside_a_hand(void)
 {
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, both, first);
-	FX_WAIT(fx, fx->hosts[0].installed == 1);
+	fx_found_alone(fx, 2);
 	return fx;
 }
 
@@ -97,21 +91,9 @@ static inline struct fx *begin_beside_a_hand(void)
 static inline int take_lanes(struct fx *fx, int lanes[3])
 {
 	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 3 };
-	struct sockaddr_in address = fp_address("127.0.0.1:0");
-	socklen_t bytes = sizeof(address);
-	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
-	int port = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(bind(port, (struct sockaddr *)&address, bytes), 0);
-	assert_int_equal(listen(port, 3), 0);
-	assert_int_equal(getsockname(port, (struct sockaddr *)&address, &bytes), 0);
-	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "127.0.0.1:%d",
-	    ntohs(address.sin_port));
+	int port = fx_hand_port(&fx->hosts[1], 3);
 	assert_int_equal(engine_set_links(fx->hosts[0].engine, &links, NULL), TR_OK);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, both, first);
+	fx_found_alone(fx, 2);
 	for (unsigned i = 0; i < 3; i++) {
 		uint8_t greeting[FRAME_GREETING_BYTES];
 		int fd = accept(port, NULL, NULL);

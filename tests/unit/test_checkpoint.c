@@ -310,9 +310,11 @@ static void test_saver(void **state)
 	assert_false(saver_result(saver, true, &result));
 	saver_settle(saver, NULL, 0); /* of none */
 	for (manifest.step = 3; manifest.step < 6; manifest.step++) {
+		assert_int_equal(saver_check(saver, &manifest, &error), TR_OK);
 		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_OK);
 		saver_settle(saver, NULL, 0); /* the copy was taken: the state may change */
 		f->arrays.params[0] = (float)manifest.step;
+		assert_int_equal(saver_check(saver, &manifest, &error), TR_EAGAIN);
 		assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_EAGAIN);
 		assert_true(saver_result(saver, true, &result));
 		assert_int_equal(result.status, TR_OK);

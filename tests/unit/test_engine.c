@@ -474,9 +474,7 @@ static void a_failure_is_said_to_a_memberd_that_comes_back(void **state)
 	bool one[FX_HOSTS_MAX] = { true };
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__Welcome welcome = TRAIND__PEER__WELCOME__INIT;
-	struct tr_error error = { 0 };
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, &error), TR_OK);
+	fx_ready(&fx->hosts[0]);
 	fx_found(fx, 1);
 	fx->view++;
 	fx_install(fx, one, one); /* nobody asked it */

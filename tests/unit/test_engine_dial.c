@@ -70,8 +70,7 @@ static void found_at(struct fx *fx, const struct engine_links *links, const char
 	(void)snprintf(fx->hosts[1].address, sizeof(fx->hosts[1].address), "%s", address);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(engine_set_links(fx->hosts[i].engine, links, NULL), TR_OK);
-		fx_attach(&fx->hosts[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
+		fx_ready(&fx->hosts[i]);
 	}
 	welcome(fx, all);
 	fx_found(fx, 2);

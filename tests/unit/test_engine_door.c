@@ -137,8 +137,7 @@ static struct fx *two(void)
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
 	for (unsigned i = 0; i < 2; i++) {
-		fx_attach(&fx->hosts[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
+		fx_ready(&fx->hosts[i]);
 	}
 	fx_found(fx, 2);
 	for (unsigned i = 0; i < 2; i++)
@@ -273,8 +272,7 @@ static void a_peer_that_is_in_no_view_of_ours_waits_for_one(void **state)
 	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	fx_ready(&fx->hosts[0]);
 	fx_found(fx, 1);
 	FX_WAIT(fx, fx->hosts[0].installed == 1);
 	int fd = caller(fx->hosts[0].address);
@@ -310,8 +308,7 @@ static void before_the_first_view_all_wait(void **state)
 	int fds[2];
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	fx_ready(&fx->hosts[0]);
 	FX_WAIT(fx, fx->hosts[0].ready);
 	for (unsigned knows = 0; knows < 2; knows++) {
 		const struct claim claim = { .from = FX_PEER(1), .link = 1, .knows = knows == 1 };
@@ -336,8 +333,7 @@ static void a_large_group_waits_for_our_first_view(void **state)
 	static int fds[TR_GROUP_PEERS_MAX - 1];
 	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
+	fx_ready(&fx->hosts[0]);
 	FX_WAIT(fx, fx->hosts[0].ready);
 	for (unsigned i = 0; i < TR_GROUP_PEERS_MAX - 1; i++) {
 		const struct claim claim = { .from = 1000 + i, .link = 1, .knows = true };

@@ -29,22 +29,16 @@ static void *call(void *arg)
 	return NULL;
 }
 
-static void begin(struct fx *fx, struct caller *callers)
+static struct fx *begin(struct caller *callers)
 {
-	struct tr_error error;
-	struct tr_round round;
+	void *memory[N];
+	struct fx *fx = fx_begin(N, COUNT * sizeof(float), memory);
 	for (unsigned i = 0; i < N; i++) {
-		fx_attach(&fx->hosts[i]);
-		callers[i] = (struct caller){ .group = fx->hosts[i].group };
-		callers[i].bits = tr_alloc(callers[i].group, COUNT * sizeof(float));
-		assert_non_null(callers[i].bits);
+		callers[i] = (struct caller){ .group = fx->hosts[i].group, .bits = memory[i] };
 		for (uint32_t k = 0; k < COUNT; k++)
 			callers[i].bits[k] = k + i;
-		assert_int_equal(tr_state_ready(callers[i].group, 0, &error), TR_OK);
 	}
-	fx_found(fx, N);
-	for (unsigned i = 0; i < N; i++)
-		assert_int_equal(tr_round_begin(callers[i].group, &round, &error), TR_OK);
+	return fx;
 }
 
 /* One comes after the other: the first is at its engine's turns when the input comes that it adds to its own. */
@@ -68,9 +62,7 @@ static void sums_of_subnormal_numbers_are_kept(void **state)
 	for (unsigned flush = 0; flush < 2; flush++) {
 		struct caller callers[N];
 		(void)float_mode_set(flush ? FLOAT_FLUSH : FLOAT_EXACT);
-		struct fx *fx = fx_start(N, TRAIND__PEER__POLICY__POLICY_REPLAY,
-		    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-		begin(fx, callers);
+		struct fx *fx = begin(callers);
 		call_in_turn(callers);
 		(void)float_mode_set(FLOAT_EXACT);
 		for (unsigned i = 0; i < N; i++)

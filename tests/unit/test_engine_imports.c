@@ -181,16 +181,11 @@ static void a_peer_that_comes_again_and_again(void **state)
 	(void)state;
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
+	bool first[FX_HOSTS_MAX] = { true };
 	const char *address = engine_local_address(fx->hosts[0].engine);
 	struct hand hand;
 	hand_start(&hand);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, both, first);
-	FX_WAIT(fx, fx->hosts[0].installed == 1);
+	fx_found_alone(fx, 2);
 	struct lane *stays = dial(&hand, address, 0);
 	turn_until_mapped(&hand, 2);
 	for (uint32_t i = 1; i <= TIMES; i++) {
@@ -222,16 +217,10 @@ static void memory_of_a_stranger_is_not_mapped(void **state)
 	(void)state;
 	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_KEEP,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	bool first[FX_HOSTS_MAX] = { true };
 	const char *address = engine_local_address(fx->hosts[0].engine);
 	struct hand hand;
 	hand_start(&hand);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, first, first);
-	FX_WAIT(fx, fx->hosts[0].installed == 1);
+	fx_found_alone(fx, 1);
 	for (unsigned wrong = 0; wrong < 4; wrong++) {
 		struct shm_claim bad = claim;
 		struct lane *lane = NULL;

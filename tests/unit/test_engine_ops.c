@@ -9,25 +9,6 @@
 
 #include "engine_fixture.h"
 
-/* `n` hosts with a group each, founded, their round begun. */
-static struct fx *begin(unsigned n, size_t bytes, void **memory)
-{
-	struct fx *fx = fx_start(n, TRAIND__PEER__POLICY__POLICY_REPLAY,
-	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	struct tr_error error;
-	struct tr_round round;
-	for (unsigned i = 0; i < n; i++) {
-		fx_attach(&fx->hosts[i]);
-		memory[i] = tr_alloc(fx->hosts[i].group, bytes);
-		assert_non_null(memory[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, &error), TR_OK);
-	}
-	fx_found(fx, n);
-	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round, &error), TR_OK);
-	return fx;
-}
-
 struct committer {
 	tr_group *group;
 	pthread_t thread;
@@ -108,7 +89,7 @@ static void values_that_no_op_can_have_are_refused_at_once(void **state)
 {
 	(void)state;
 	void *memory[2];
-	struct fx *fx = begin(2, 8192, memory);
+	struct fx *fx = fx_begin(2, 8192, memory);
 	float *data = memory[0];
 	static const uint32_t alone[] = { 0 };
 	static const struct {
@@ -166,7 +147,7 @@ static void an_input_apart_from_the_output_stays_as_it_is(void **state)
 	(void)state;
 	enum { COUNT = 100000 };
 	void *memory[3];
-	struct fx *fx = begin(3, 2 * COUNT * sizeof(float), memory);
+	struct fx *fx = fx_begin(3, 2 * COUNT * sizeof(float), memory);
 	struct tr_error error;
 	for (unsigned i = 0; i < 3; i++) {
 		float *input = memory[i];
@@ -194,7 +175,7 @@ static void memory_of_two_ops_is_told_apart_exactly(void **state)
 {
 	(void)state;
 	void *memory[1];
-	struct fx *fx = begin(1, 4096, memory);
+	struct fx *fx = fx_begin(1, 4096, memory);
 	tr_group *group = fx->hosts[0].group;
 	float *data = memory[0];
 	struct tr_error error;
@@ -233,7 +214,7 @@ static void residuals_share_memory_with_nothing_that_is_written(void **state)
 {
 	(void)state;
 	void *memory[1];
-	struct fx *fx = begin(1, 8192, memory);
+	struct fx *fx = fx_begin(1, 8192, memory);
 	tr_group *group = fx->hosts[0].group;
 	float *data = memory[0];
 	struct tr_error error;
@@ -267,7 +248,7 @@ static void residuals_share_memory_with_nothing_that_is_written(void **state)
 	fx_stop(fx);
 }
 
-static void undeclarable(tr_group *group, const char *name, float *data, size_t bytes,
+static void undeclarable(tr_group *group, const char *name, void *data, size_t bytes,
     const char *why)
 {
 	struct tr_error error = { 0 };
@@ -296,6 +277,53 @@ static void state_is_declared_once(void **state)
 	assert_int_equal(tr_state_add(group, "b", m, 400, &error), TR_OK); /* right before it */
 	assert_int_equal(tr_state_add(group, "c", m + 200, 400, &error), TR_OK);
 	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_stop(fx);
+}
+
+/* From the last to the first, so that each lies before all that there are. */
+static void as_much_state_as_there_may_be(void **state)
+{
+	(void)state;
+	enum { EACH = 3, APART = 4 }; /* bytes; one between two pieces is free */
+	struct fx *fx = fx_start(1, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	struct tr_op op = TR_OP_INIT;
+	struct tr_error error;
+	struct tr_round round;
+	char name[32], why[128];
+	fx_attach(&fx->hosts[0]);
+	tr_group *group = fx->hosts[0].group;
+	uint8_t *m = tr_alloc(group, TR_STATE_TENSORS_MAX * APART);
+	assert_non_null(m);
+	assert_int_equal(tr_state_add(group, "empty", m, 0, &error), TR_OK);
+	for (unsigned i = TR_STATE_TENSORS_MAX - 1; i > 1; i--) {
+		(void)snprintf(name, sizeof(name), "piece %u", i);
+		assert_int_equal(tr_state_add(group, name, m + i * APART, EACH, &error), TR_OK);
+	}
+	for (unsigned i = TR_STATE_TENSORS_MAX - 1; i > 1; i--) {
+		(void)snprintf(name, sizeof(name), "piece %u", i);
+		(void)snprintf(why, sizeof(why), "state \"%s\": there is one of this name", name);
+		undeclarable(group, name, m, 1, why);
+		(void)snprintf(why, sizeof(why), "state \"x\": shares memory with the state \"%s\"",
+		    name);
+		undeclarable(group, "x", m + i * APART + EACH - 1, 1, why);
+	}
+	assert_int_equal(tr_state_add(group, "piece 1", m + APART, EACH, &error), TR_OK);
+	assert_int_equal(tr_state_add(group, "x", m, 1, &error), TR_ELIMIT);
+	assert_int_equal(tr_state_ready(group, 0, &error), TR_OK);
+	fx_found(fx, 1);
+	assert_int_equal(tr_round_begin(group, &round, &error), TR_OK);
+	op.dtype = TR_U8;
+	op.count = 1;
+	for (unsigned i = 1; i < TR_STATE_TENSORS_MAX; i += 97) {
+		op.tag = i;
+		op.output = m + i * APART + EACH - 1;
+		(void)snprintf(why, sizeof(why), "its output is in the state \"piece %u\"", i);
+		refused(group, op, why);
+		op.output = m + i * APART + EACH;
+		assert_int_equal(tr_submit(group, &op, &error), TR_OK);
+	}
+	commit_all(fx, 1);
 	fx_stop(fx);
 }
 
@@ -437,8 +465,7 @@ static void a_joiner_takes_part_in_a_reduce_scatter(void **state)
 	struct joiner joiners[N];
 	bool all[FX_HOSTS_MAX] = { true, true, true };
 	for (unsigned i = 0; i < N; i++) {
-		fx_attach(&fx->hosts[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, NULL), TR_OK);
+		fx_ready(&fx->hosts[i]);
 	}
 	fx_found(fx, N - 1);
 	for (unsigned i = 0; i < N; i++) {
@@ -462,7 +489,7 @@ static void every_collective_in_one_round(void **state)
 	(void)state;
 	enum { N = 3, COUNT = 30000, PIECE = 40000 };
 	void *memory[N];
-	struct fx *fx = begin(N, 8 * PIECE * sizeof(float), memory);
+	struct fx *fx = fx_begin(N, 8 * PIECE * sizeof(float), memory);
 	struct tr_error error;
 	for (unsigned i = 0; i < N; i++) {
 		tr_group *group = fx->hosts[i].group;
@@ -524,7 +551,7 @@ static void thousands_of_ops_in_one_round(void **state)
 {
 	(void)state;
 	void *memory[2];
-	struct fx *fx = begin(2, TR_ROUND_OPS_MAX * sizeof(float), memory);
+	struct fx *fx = fx_begin(2, TR_ROUND_OPS_MAX * sizeof(float), memory);
 	struct tr_error error;
 	for (unsigned i = 0; i < 2; i++) {
 		float *data = memory[i];
@@ -556,6 +583,7 @@ int main(void)
 		cmocka_unit_test(memory_of_two_ops_is_told_apart_exactly),
 		cmocka_unit_test(residuals_share_memory_with_nothing_that_is_written),
 		cmocka_unit_test(state_is_declared_once),
+		cmocka_unit_test(as_much_state_as_there_may_be),
 		cmocka_unit_test(a_unit_is_declared_in_one_go),
 		cmocka_unit_test(nothing_is_written_into_declared_state),
 		cmocka_unit_test(a_joiner_takes_part_in_a_reduce_scatter),

@@ -277,8 +277,7 @@ static void a_release_without_a_wait(void **state)
 	struct tr_error error;
 	struct tr_round round;
 	for (unsigned i = 0; i < 2; i++) {
-		fx_attach(&fx->hosts[i]);
-		assert_int_equal(tr_state_ready(fx->hosts[i].group, 0, &error), TR_OK);
+		fx_ready(&fx->hosts[i]);
 	}
 	fx_found(fx, 2);
 	tr_group *group = fx->hosts[0].group;

@@ -1,4 +1,6 @@
 /* Signs of life of links of several connections: how many are said, and what silence is held against. */
+#include <linux/filter.h>
+
 #include "collectives/engine/inbound.h"
 #include "collectives/engine/peer_link.h"
 #include "tests/unit/lane_hands.h"
@@ -99,6 +101,34 @@ static void pulses_take_turns(void **state)
 	fx_stop(fx);
 }
 
+/* One whose way alone is cut: what is sent there has no answer, so it is closed, and the other end is asked what came of it. The peer is not lost, and nothing more is said on the others for it. */
+static void what_is_sent_on_a_dead_connection_closes_it(void **state)
+{
+	(void)state;
+	struct sock_filter nothing[] = { BPF_STMT(BPF_RET | BPF_K, 0) };
+	const struct sock_fprog program = { .len = 1, .filter = nothing };
+	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
+	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
+	int lanes[3], port = take_lanes(fx, lanes);
+	Traind__Peer__PeerMessage *message;
+	look(fx, 0);
+	assert_int_equal(setsockopt(lanes[1], SOL_SOCKET, SO_ATTACH_FILTER, &program,
+	                     sizeof(program)),
+	    0);
+	look(fx, TR_HEARTBEAT_INTERVAL_MS); /* a pulse there, and on the next */
+	message = take_message(lanes[2]);
+	assert_int_equal(message->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_PULSE);
+	traind__peer__peer_message__free_unpacked(message, NULL);
+	message = take_message(lanes[0]);
+	assert_int_equal(message->body_case, TRAIND__PEER__PEER_MESSAGE__BODY_LANE_LOST);
+	assert_int_equal(message->lane_lost->lane, 1);
+	traind__peer__peer_message__free_unpacked(message, NULL);
+	FX_IS(fx, fx->hosts[0].link_lost == 0);
+	nothing_more(lanes);
+	(void)close(port);
+	fx_stop(fx);
+}
+
 /* Of its connections that were not closed for their silence. */
 static unsigned judged(const struct fx *fx, uint64_t now_ms)
 {
@@ -189,6 +219,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_link_that_is_judged_as_one_says_one_pulse),
 		cmocka_unit_test(pulses_take_turns),
+		cmocka_unit_test(what_is_sent_on_a_dead_connection_closes_it),
 		cmocka_unit_test(silence_is_of_the_link),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,19 +91,6 @@ static int await_dial(int port, int wait_ms)
 	return poll(&wait, 1, wait_ms) == 1 ? accept(port, NULL, NULL) : -1;
 }
 
-static int listen_for(struct fx_host *host)
-{
-	struct sockaddr_in address = fp_address("127.0.0.1:0");
-	socklen_t bytes = sizeof(address);
-	int port = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(bind(port, (struct sockaddr *)&address, bytes), 0);
-	assert_int_equal(listen(port, 3), 0);
-	assert_int_equal(getsockname(port, (struct sockaddr *)&address, &bytes), 0);
-	(void)snprintf(host->address, sizeof(host->address), "127.0.0.1:%d",
-	    ntohs(address.sin_port));
-	return port;
-}
-
 /* Gives back the second of two connections, until all that went over it has come and it waits for its other end to close, which does not. */
 static void retire_second(struct fx_host *host)
 {
@@ -131,14 +118,9 @@ static void a_lost_link_does_not_wait_for_a_connection_that_ends(void **state)
 	const struct engine_links links = { .transport = TR_TRANSPORT_TCP, .sockets = 2 };
 	struct fx *fx = fx_start(2, TRAIND__PEER__POLICY__POLICY_REPLAY,
 	    TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	bool both[FX_HOSTS_MAX] = { true, true }, first[FX_HOSTS_MAX] = { true };
-	int port = listen_for(&fx->hosts[1]);
+	int port = fx_hand_port(&fx->hosts[1], 3);
 	assert_int_equal(engine_set_links(fx->hosts[0].engine, &links, NULL), TR_OK);
-	fx_attach(&fx->hosts[0]);
-	assert_int_equal(tr_state_ready(fx->hosts[0].group, 0, NULL), TR_OK);
-	FX_WAIT(fx, fx->hosts[0].ready);
-	fx->view = 1;
-	fx_install(fx, both, first);
+	fx_found_alone(fx, 2);
 	int oldest = await_dial(port, 1000 * FX_DEADLINE_S);
 	int newest = await_dial(port, 1000 * FX_DEADLINE_S);
 	assert_true(oldest >= 0 && newest >= 0);

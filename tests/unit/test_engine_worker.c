@@ -114,9 +114,7 @@ static void worker_killed_in_mid_round(void **state)
 			    callers[i].data[e] == (float)(FX_PEER(0) + FX_PEER(2) + 2 * (e % 7)));
 	}
 	/* Its engine serves the next worker. */
-	struct tr_error error;
-	fx_attach(&fx->hosts[1]);
-	assert_int_equal(tr_state_ready(fx->hosts[1].group, 0, &error), TR_OK);
+	fx_ready(&fx->hosts[1]);
 	(void)close(said[0]);
 	(void)close(said[1]);
 	fx_stop(fx);

@@ -124,6 +124,24 @@ static void keeps(const struct peer *p, const struct numbers *first, const struc
 	}
 }
 
+/* What changed in memory would be in what it reckons from that, and go into a merge when it is back: then it keeps nothing. */
+static void keeps_nothing_of_what_is_spoilt(const struct peer *p)
+{
+	float kept[512], *momentum = tr_sync_momentum(p->sync, 0), right = *momentum;
+	float *outer = (float *)(uintptr_t)tr_sync_outer(p->sync, 1);
+	*momentum += 1;
+	assert_int_equal(tr_sync_keep(p->sync, kept), 0);
+	*momentum = right;
+	momentum = tr_sync_momentum(p->sync, 1);
+	*momentum += 1; /* of another fragment, which it does not read */
+	assert_int_not_equal(tr_sync_keep(p->sync, kept), 0);
+	*momentum -= 1;
+	right = *outer;
+	*outer += 1;
+	assert_int_equal(tr_sync_keep(p->sync, kept), 0);
+	*outer = right;
+}
+
 /* With carry training goes on from where this peer alone would bring the group, and all that was done since the take stays, whether the merge is late or not; who is put out before
  * the commit, or between it and the merge, keeps what that would carry over. */
 static void with_carry_all_that_was_done_since_the_take_stays(void **state)
@@ -140,6 +158,7 @@ static void with_carry_all_that_was_done_since_the_take_stays(void **state)
 	train(p);
 	struct numbers base = numbers_of(p);
 	keeps(p, &first, &base, true);
+	keeps_nothing_of_what_is_spoilt(p);
 	train(p);
 	assert_false(p->now.merged);
 	keeps(p, &first, &base, false);

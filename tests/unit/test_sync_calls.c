@@ -113,16 +113,47 @@ static void scratch_is_for_sums_that_are_not_on_their_way(void **state)
 	}
 }
 
+/* (The first merge ended with "op 0: the memory is not from tr_alloc".) */
+static void scratch_is_memory_of_the_group(void **state)
+{
+	(void)state;
+	struct fake_world world;
+	float data[NUMBERS] = { 0 }, other[NUMBERS];
+	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
+	struct tr_sync_tensor tensor = { .name = "w", .data = data, .count = NUMBERS };
+	struct tr_error error;
+	tr_sync *sync;
+	fake_world_init(&world, 1);
+	tr_group *group = &world.groups[0];
+	options.alone_steps = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		options.scratch = i == 0 ? other : tr_alloc(group, (NUMBERS - 1) * sizeof(float));
+		assert_int_equal(tr_sync_create(group, &options, &tensor, 1, &sync, &error),
+		    TR_EINVAL);
+		assert_string_equal(error.text,
+		    "sync.scratch: found other memory, allowed: 6 floats, as many as the tensors "
+		    "have together, of this group's tr_alloc");
+		assert_null(sync);
+	}
+	options.scratch = tr_alloc(group, NUMBERS * sizeof(float));
+	assert_int_equal(tr_sync_create(group, &options, &tensor, 1, &sync, &error), TR_OK);
+	tr_sync_destroy(sync);
+	fake_world_finish(&world);
+}
+
 /* The same bits as in memory of tr_sync's own; between merges the caller writes there what it likes. */
 static void scratch_takes_the_sums(void **state)
 {
 	(void)state;
-	float scratch[TENSORS * NUMBERS];
 	struct tr_sync_options options = options_of(TR_SYNC_DILOCO);
 	options.alone_steps = 0;
-	struct peer *own = peer_with(&options, 1, 1);
-	options.scratch = scratch;
-	struct peer *lent = peer_with(&options, 1, 1);
+	struct peer *own = peer_with(&options, 1, 1), *lent = calloc(1, sizeof(*lent));
+	fake_world_init(&lent->world, 1);
+	lent->world.groups[0].id = 1;
+	lent->options = options;
+	float *scratch = lent->options.scratch = tr_alloc(&lent->world.groups[0],
+	    TENSORS * NUMBERS * sizeof(float));
+	peer_create(lent, &lent->world.groups[0], 1);
 	peer_start(own);
 	peer_start(lent);
 	for (unsigned step = 1; step <= 5 * H; step++) {
@@ -146,6 +177,7 @@ int main(void)
 		cmocka_unit_test(training_begins_once),
 		cmocka_unit_test(tensors_that_cannot_be),
 		cmocka_unit_test(scratch_is_for_sums_that_are_not_on_their_way),
+		cmocka_unit_test(scratch_is_memory_of_the_group),
 		cmocka_unit_test(scratch_takes_the_sums),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
