@@ -20,10 +20,11 @@ static void pool_free(const struct buffer_pool *pool, struct group_buffer *buffe
 		free(buffer);
 }
 
-/* An op may have buffers of several sizes, as what was gathered and what that is encoded to: the newest that fits, and is not far too large for it. */
+/* An op may have buffers of several sizes, as what was gathered and what that is encoded to: the newest that fits, and is not of the next size. Staging is kept by sizes (engine/staging.h), so what is held in a larger one would be
+ * there twice. */
 static struct group_buffer *pool_take(struct buffer_pool *pool, size_t bytes)
 {
-	size_t most = 2 * bytes + POOL_SMALL_BYTES;
+	size_t most = bytes + bytes / 2 + POOL_SMALL_BYTES;
 
 	for (struct group_buffer **at = &pool->free; *at; at = &(*at)->next_free) {
 		struct group_buffer *buffer = *at;

@@ -212,9 +212,10 @@ static tr_status fold_hold(struct group_core *core, struct op *op, uint32_t segm
 		return TR_OK;
 	}
 	if (!fold->left.data && !part.buffer && fold_own_ready(op, segment)) {
-		/* It must be copied anyway. */
+		/* It must be copied anyway. If it was gathered, the sum takes its place. */
 		if (op_own(op, &core->pool, segment, &fold->left) != TR_OK)
 			return TR_ENOMEM;
+		op_own_drop(op, &core->pool, segment);
 		fold->own_in = true;
 	}
 	return fold_absorb(core, op, segment, part);
@@ -252,6 +253,8 @@ static tr_status fold_catch_up(struct group_core *core, struct op *op, uint32_t 
 			return TR_ENOMEM;
 		if (!part.data || (fold->left.data && !fold->left.buffer && !part.buffer))
 			break;
+		if (own)
+			op_own_drop(op, &core->pool, segment);
 		fold->part[turn] = (struct fold_part){ 0 };
 		fold->next++;
 		if (fold->left.data)

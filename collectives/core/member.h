@@ -246,8 +246,8 @@ bool outlet_now(struct group_core *core, struct op *op);
 /* `buffer`, of that segment, is about to be sent: counts it. */
 void outlet_staged(struct group_core *core, struct op *op, uint32_t segment,
     struct group_buffer *buffer);
-/* A result that is to be passed on is staged, and there is no room. */
-bool outlet_waits(struct op *op, const struct op_result *result, const struct route *route);
+/* A result is to be passed on, from staging if `staged`, and there is no room. */
+bool outlet_waits(struct op *op, bool staged, const struct route *route);
 /* The segment is done here; it goes on its way when there is room. */
 void outlet_owe(struct op *op, uint32_t segment);
 void outlet_give(struct group_core *core, struct op *op);
@@ -287,6 +287,9 @@ tr_status path_when(const struct group_core *core, const struct segment_header *
 /* Down the route, from `result` where we have just made it. `encoded`: its form on the wire; NULL: as it is. */
 void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
     const struct route *route, const struct op_result *result, struct group_buffer *encoded);
+/* The same of a sealed one, as path_send_result sends it. TR_ENOMEM. */
+tr_status path_pass_on_again(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route);
 /* Who is in the segment's result if it is sealed now. */
 void path_full_set(const struct op *op, uint32_t segment, uint8_t *set);
 /* false: it has no route, since the peer to which or from which it goes is gone. */

@@ -3,9 +3,10 @@
  * more. A frame that waits for its receiver to submit the op is out too.
  *
  * A send is done at once here, as its caller was promised, and owes its segments. Who passes on what does not lie in a row here owes it too while there is no room, and gathers it
- * again. A source is done when it has staged its last segment. Who serves a result owes it likewise (serve.c). Encoded bytes that are passed on are held, and only counted: they cannot be made again.
+ * again; so who passes on what has a codec, who drops the bytes that came and encodes the result once more. A source is done when it has staged its last segment. Who serves a result owes it likewise (serve.c).
  *
- * Encoding results again takes time, of which a step has little, as heartbeats wait for it: what is left is owed until the next one, which is due at once.
+ * What encoding a result again would not give back goes as it is. That takes no memory where it lies in a row. Encoding takes time, of which a step has little, as heartbeats wait for it: what is left is owed until the next one,
+ * which is due at once.
  *
  * Room is noticed when a buffer comes back, between steps: group_core_due, and its owner takes a step (GROUP_TICK).
  */
@@ -50,10 +51,9 @@ void outlet_staged(struct group_core *core, struct op *op, uint32_t segment,
 	buffer_outlet_add(op->outlet, buffer);
 }
 
-bool outlet_waits(struct op *op, const struct op_result *result, const struct route *route)
+bool outlet_waits(struct op *op, bool staged, const struct route *route)
 {
-	return op->kind == OP_SOURCED && result->buffer && route->down_count > 0 &&
-	    !outlet_open(op);
+	return op->kind == OP_SOURCED && staged && route->down_count > 0 && !outlet_open(op);
 }
 
 /* ---- what is done here, and not on its way ---- */
@@ -69,7 +69,6 @@ void outlet_owe(struct op *op, uint32_t segment)
 static tr_status outlet_send(struct group_core *core, struct op *op, uint32_t segment)
 {
 	struct route_of of;
-	struct op_result result;
 	struct route route;
 
 	if (!op->sends && op->segment[segment].server != ROSTER_NONE)
@@ -78,13 +77,8 @@ static tr_status outlet_send(struct group_core *core, struct op *op, uint32_t se
 		return TR_OK; /* nobody is left who gets it */
 	if (op->sends)
 		return of.to == ROSTER_NONE ? TR_OK : path_send_input(core, op, segment, of.to);
-	tr_status st = op_result_read(op, &core->pool, segment, &result);
-	if (st != TR_OK)
-		return st;
 	route_find(&of, op->roster->me, &route);
-	path_pass_on(core, op, segment, &route, &result, NULL);
-	buffer_put(&core->pool, result.buffer);
-	return TR_OK;
+	return path_pass_on_again(core, op, segment, &route);
 }
 
 void outlet_give(struct group_core *core, struct op *op)

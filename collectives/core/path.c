@@ -157,15 +157,25 @@ static struct group_buffer *path_encode_result(struct group_core *core, const st
 
 tr_status path_send_result(struct group_core *core, struct op *op, uint32_t segment, const bool *to)
 {
+	struct route route;
+
+	route_none(&route);
+	for (unsigned i = 0; i < op->roster->n; i++)
+		if (to[i])
+			route.down_to[route.down_count++] = (uint8_t)i;
+	return path_pass_on_again(core, op, segment, &route);
+}
+
+tr_status path_pass_on_again(struct group_core *core, struct op *op, uint32_t segment,
+    const struct route *route)
+{
 	struct op_result result;
 	tr_status st = op_result_read(op, &core->pool, segment, &result);
 
 	if (st != TR_OK)
 		return st;
 	struct group_buffer *encoded = path_encode_result(core, op, segment, result.data);
-	for (unsigned i = 0; i < op->roster->n; i++)
-		if (to[i])
-			path_send_sealed(core, op, segment, i, &result, encoded);
+	path_pass_on(core, op, segment, route, &result, encoded);
 	buffer_put(&core->pool, encoded);
 	buffer_put(&core->pool, result.buffer);
 	return TR_OK;
@@ -178,8 +188,16 @@ void path_pass_on(struct group_core *core, struct op *op, uint32_t segment,
 		path_send_sealed(core, op, segment, route->down_to[i], result, encoded);
 }
 
-/* A sum of f16 or bf16 travels as f32 once it is one of several. With a codec all is encoded, but for those results among the ones
- * that are served after a view change that would, encoded again, not be decoded to what everybody has. */
+/* With a codec all is encoded, but for results that were to be encoded again, as they are served after a view change or passed on late, and would not be decoded to what everybody has. */
+static bool path_coded_expected(const struct op *op, const struct segment_header *header)
+{
+	bool again = op->kind == OP_SOURCED || op->segment[header->segment].server != ROSTER_NONE;
+
+	return header->encoding == SEGMENT_ENCODED ||
+	    (header->encoding == SEGMENT_PLAIN && header->kind != SEGMENT_PARTIAL && again);
+}
+
+/* A sum of f16 or bf16 travels as f32 once it is one of several. */
 static bool path_encoding_expected(const struct op *op, const struct segment_header *header)
 {
 	enum segment_encoding form = (enum segment_encoding)header->encoding;
@@ -188,17 +206,10 @@ static bool path_encoding_expected(const struct op *op, const struct segment_hea
 
 	if (!partial && contributors == 0)
 		return form == SEGMENT_PLAIN && header->bytes == 0 && op->kind != OP_REDUCED;
-	if (op->codec != TR_CODEC_NONE) {
-		if (form != SEGMENT_ENCODED &&
-		    (partial || op->segment[header->segment].server == ROSTER_NONE))
-			return false;
-		if (form == SEGMENT_WIDE)
-			return false;
-	} else {
-		bool wide = partial && reduce_is_wide(op->dtype) && contributors > 1;
-		if (form != (wide ? SEGMENT_WIDE : SEGMENT_PLAIN))
-			return false;
-	}
+	bool wide = partial && reduce_is_wide(op->dtype) && contributors > 1;
+	if (op->codec != TR_CODEC_NONE ? !path_coded_expected(op, header)
+	                               : form != (wide ? SEGMENT_WIDE : SEGMENT_PLAIN))
+		return false;
 	return header->bytes == op_form_bytes(op, header->segment, form);
 }
 
@@ -283,8 +294,9 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 
 	if (st != TR_OK)
 		return st;
+	bool waits = outlet_waits(op, encoded || result.buffer, route);
 	/* Before the result is written, in place over our input: without it this segment is not sealed, and may have to be made again. */
-	if (encoded && route->down_count > 0 && !(held = path_hold(core, event))) {
+	if (encoded && route->down_count > 0 && !waits && !(held = path_hold(core, event))) {
 		buffer_put(&core->pool, result.buffer);
 		return TR_ENOMEM;
 	}
@@ -300,8 +312,8 @@ static tr_status path_result_take(struct group_core *core, struct op *op,
 		memcpy(result.data, event->segment.payload, header->bytes);
 	}
 	op_seal(op, &core->pool, s, &result, header->contributors);
-	if (!held && outlet_waits(op, &result, route))
-		outlet_owe(op, s); /* it is in the caller's memory, and gathered from there again */
+	if (waits)
+		outlet_owe(op, s); /* it is in the caller's memory, and read there again */
 	else
 		path_pass_on(core, op, s, route, &result, held);
 	buffer_put(&core->pool, held);

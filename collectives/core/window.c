@@ -88,7 +88,7 @@ static enum tr_algorithm window_choose(const struct group_core *core,
 		return TR_STAR; /* whose root is the given one */
 	if (wish->codec == TR_CODEC_NONE || wish->kind == OP_PAIR)
 		return found;
-	/* Encoded bytes that are passed on are held until they have left: in a ring all of them, by everybody. Over long ways a ring is worth that: it crosses each once. */
+	/* Encoded bytes that are passed on are held until they have left, or made once more: in a ring all of them, by everybody. Over long ways a ring is worth that: it crosses each once. */
 	if (wish->kind == OP_SOURCED && found == TR_RING && asked == TR_AUTO &&
 	    !select_long(core->view.latency_s))
 		return wish->collective == TR_ALL_GATHER ? TR_STAR : TR_DIRECT;

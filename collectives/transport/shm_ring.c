@@ -87,7 +87,8 @@ static bool slot_free(struct shm_sender *sender)
 tr_status shm_ring_put(struct shm_sender *sender, const struct shm_put *put)
 {
 	assert(put->head_bytes <= SHM_RING_HEAD_MAX && put->body_bytes <= SHM_RING_BODY_MAX);
-	bool behind = sender->produced - sender->collected >= SHM_RING_UNCOLLECTED;
+	bool behind = sender->produced - sender->collected >= SHM_RING_UNCOLLECTED ||
+	    sender->lent_bytes >= SHM_RING_UNCOLLECTED_BYTES;
 	if (behind && (shm_ring_collect(sender) != TR_OK || !slot_free(sender)))
 		return TR_EAGAIN;
 	uint64_t offset = put->offset;
@@ -111,9 +112,11 @@ tr_status shm_ring_put(struct shm_sender *sender, const struct shm_put *put)
 		memcpy(slot->head, put->head, put->head_bytes);
 	sender->sent[sender->produced % SHM_RING_SLOTS] = (struct shm_sent){
 		.data_end = sender->data_head,
+		.lent_bytes = put->body != NULL ? 0 : put->body_bytes,
 		.released = put->released,
 		.arg = put->arg
 	};
+	sender->lent_bytes += put->body != NULL ? 0 : put->body_bytes;
 	atomic_store(&sender->ring.control->produced, ++sender->produced);
 	return TR_OK;
 }
@@ -132,6 +135,7 @@ static void collect_to(struct shm_sender *sender, uint64_t until)
 		struct shm_sent *sent = &sender->sent[sender->collected % SHM_RING_SLOTS];
 		shm_released_fn *released = sent->released;
 		sender->data_tail = sent->data_end;
+		sender->lent_bytes -= sent->lent_bytes;
 		sent->released = NULL;
 		sender->collected++;
 		if (released != NULL)

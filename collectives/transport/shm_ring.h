@@ -30,9 +30,10 @@
 #define SHM_RING_DATA     (2u << 20)        /* bytes of bodies inside the ring */
 #define SHM_RING_BODY_MAX TR_FRAME_DATA_MAX /* of one of them */
 #define SHM_RING_HEAD_MAX 104u
-/* Beyond so many that it has not collected, a sender looks with each frame which of them were read: their bodies' owners would keep them for a whole turn of reading. */
-#define SHM_RING_UNCOLLECTED 16u
-#define SHM_RING_INSIDE      UINT32_MAX /* instead of a memory's number: the body is in the data area */
+/* Beyond so many that it has not collected, or bodies of so many bytes, a sender looks with each frame which of them were read: their owners would keep them for a whole turn of reading. */
+#define SHM_RING_UNCOLLECTED       16u
+#define SHM_RING_UNCOLLECTED_BYTES (512u << 10)
+#define SHM_RING_INSIDE            UINT32_MAX /* instead of a memory's number: the body is in the data area */
 
 struct shm_ring_slot {
 	uint32_t type, head_bytes;
@@ -74,8 +75,10 @@ struct shm_sender {
 	struct shm_ring ring;
 	uint64_t produced, collected;
 	uint64_t data_head, data_tail; /* growing positions in the data area */
+	uint64_t lent_bytes;           /* of bodies that were not collected, and are not inside */
 	struct shm_sent {
 		uint64_t data_end;
+		uint32_t lent_bytes;
 		shm_released_fn *released; /* may be NULL */
 		void *arg;
 	} sent[SHM_RING_SLOTS];

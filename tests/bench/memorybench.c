@@ -1,7 +1,8 @@
-/* How much memory one op adds to its callers' buffers: every collective, in a row and strided, plain and coded. Starts a memberd and N processes for each case,
- * prints a line, or a JSON object, and ends with exit code 1 if a case adds more than `--most`. docs/benchmarks.md says what the figures mean.
+/* How much memory one op adds to its callers' buffers: every collective, in a row and strided, plain and coded; and with the last member late, those that pass on what is encoded, each way that passes on. Starts a memberd and
+ * N processes for each case, prints a line, or a JSON object, and ends with exit code 1 if a case adds more than `--most`. docs/benchmarks.md says what the figures mean.
  *
  *	memorybench --bytes 268435456 --transport tcp --most 32
+ *	memorybench --only late --world 4
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@
 #include "tests/bench/coll_memberd.h"
 #include "tests/bench/processes.h"
 
-#define OPS 3 /* the peak of all of them */
+#define OPS     3 /* the peak of all of them */
+#define LATE_US 200000
 
 static const struct collective {
 	const char *name;
@@ -25,7 +27,9 @@ static const struct collective {
 struct bench {
 	struct coll_case c; /* `c.c.world`, address, transport, algorithm, codec */
 	const struct collective *collective;
-	bool strided;
+	const char *only; /* a collective's name, or "late"; NULL: all */
+	bool strided,
+	    late; /* late: the last member submits when what the others have passed on waits for it */
 	struct processes *processes;
 };
 
@@ -73,6 +77,8 @@ static void body(void *arg, unsigned rank)
 	measure_memory_begin(&grown);
 	for (unsigned i = 0; i < OPS; i++) {
 		coll_check(tr_round_begin(group, &round, &error), "begin", &error);
+		if (b.late && round.index == b.c.c.world - 1)
+			(void)usleep(LATE_US);
 		if (op_of(&b, round.index, data, &block, &op))
 			coll_check(tr_submit(group, &op, &error), b.collective->name, &error);
 		coll_check(tr_round_commit(group, NULL, &round, &error), "commit", &error);
@@ -98,40 +104,74 @@ static double case_run(struct bench *b)
 	return worst;
 }
 
-static bool run(struct bench *b, double most, bool json)
+static const char *const codecs[] = { "none", "bf16", "int8", "int4" };
+
+struct output {
+	double most;
+	bool json, well;
+};
+
+static void report(const struct bench *b, double mib, struct output *output)
 {
-	static const char *const codecs[] = { "none", "bf16", "int8", "int4" };
-	bool well = true;
-	for (size_t o = 0; o < sizeof(collectives) / sizeof(collectives[0]); o++)
-		for (unsigned form = 0; form < 8; form++) {
-			b->collective = &collectives[o];
-			b->c.codec = codecs[form / 2];
-			b->strided = form % 2 == 1;
-			double mib = case_run(b);
-			const char *how = b->strided ? "strided" : "in a row";
-			if (json)
-				printf("{\"collective\": \"%s\", \"form\": \"%s\", \"codec\": "
-				       "\"%s\", \"transport\": \"%s\", \"world\": %u, \"bytes\": "
-				       "%zu, \"added_mib\": %.1f}\n",
-				    b->collective->name, how, b->c.codec, b->c.transport,
-				    b->c.c.world, b->c.c.bytes, mib);
-			else
-				printf("%-14s %-8s %-4s %6.1f MiB%s\n", b->collective->name, how,
-				    b->c.codec, mib,
-				    mib < 0          ? ": failed"
-				        : mib > most ? ": more than allowed"
-				                     : "");
-			(void)fflush(stdout);
-			well = well && mib >= 0 && mib <= most;
-		}
-	return well;
+	const char *how = b->strided ? "strided" : "in a row", *when = b->late ? "late" : "";
+	if (output->json)
+		printf("{\"collective\": \"%s\", \"form\": \"%s\", \"codec\": \"%s\", "
+		       "\"algorithm\": \"%s\", \"late\": %s, \"transport\": \"%s\", \"world\": "
+		       "%u, \"bytes\": %zu, \"added_mib\": %.1f}\n",
+		    b->collective->name, how, b->c.codec, b->c.algorithm,
+		    b->late ? "true" : "false", b->c.transport, b->c.c.world, b->c.c.bytes, mib);
+	else
+		printf("%-14s %-8s %-4s %-12s %-4s %6.1f MiB%s\n", b->collective->name, how,
+		    b->c.codec, b->c.algorithm, when, mib,
+		    mib < 0                  ? ": failed"
+		        : mib > output->most ? ": more than allowed"
+		                             : "");
+	(void)fflush(stdout);
+	output->well = output->well && mib >= 0 && mib <= output->most;
 }
 
-static bool parse(struct bench *b, double *most, bool *json, int argc, char **argv)
+/* In each form, from the `first` codec on. */
+static void run_forms(struct bench *b, unsigned first, struct output *output)
+{
+	for (unsigned form = 2 * first; form < 8; form++) {
+		b->c.codec = codecs[form / 2];
+		b->strided = form % 2 == 1;
+		report(b, case_run(b), output);
+	}
+}
+
+/* Those that pass on what came encoded. */
+static void run_late(struct bench *b, struct output *output)
+{
+	static const struct {
+		const struct collective *collective;
+		const char *algorithm;
+	} ways[] = { { &collectives[2], "ring" }, { &collectives[3], "ring" },
+		{ &collectives[3], "direct" } };
+	b->late = true;
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		b->collective = ways[i].collective;
+		b->c.algorithm = ways[i].algorithm;
+		run_forms(b, 1, output);
+	}
+}
+
+static void run(struct bench *b, struct output *output)
+{
+	for (size_t o = 0; o < sizeof(collectives) / sizeof(collectives[0]); o++) {
+		b->collective = &collectives[o];
+		if (b->only == NULL || strcmp(b->only, b->collective->name) == 0)
+			run_forms(b, 0, output);
+	}
+	if (b->only == NULL || strcmp(b->only, "late") == 0)
+		run_late(b, output);
+}
+
+static bool parse(struct bench *b, struct output *output, int argc, char **argv)
 {
 	static const struct option options[] = { { "world", 1, NULL, 'w' },
 		{ "bytes", 1, NULL, 'b' }, { "transport", 1, NULL, 't' }, { "most", 1, NULL, 'm' },
-		{ "json", 0, NULL, 'j' }, { 0 } };
+		{ "only", 1, NULL, 'o' }, { "json", 0, NULL, 'j' }, { 0 } };
 	enum tr_transport transport;
 	char *end = (char *)"";
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1 && *end == '\0';)
@@ -143,7 +183,7 @@ static bool parse(struct bench *b, double *most, bool *json, int argc, char **ar
 			b->c.c.bytes = strtoull(optarg, &end, 10);
 			break;
 		case 'm':
-			*most = strtod(optarg, &end);
+			output->most = strtod(optarg, &end);
 			break;
 		case 't':
 			b->c.transport = optarg;
@@ -151,7 +191,10 @@ static bool parse(struct bench *b, double *most, bool *json, int argc, char **ar
 				return false;
 			break;
 		case 'j':
-			*json = true;
+			output->json = true;
+			break;
+		case 'o':
+			b->only = optarg;
 			break;
 		default:
 			return false;
@@ -167,23 +210,22 @@ int main(int argc, char **argv)
 		               .transport = "auto",
 		               .algorithm = "auto",
 		               .policy = TR_REPLAY } };
-	double most = 32;
-	bool json = false;
+	struct output output = { .most = 32, .well = true };
 	char beside[512] = "";
 	struct coll_memberd memberd;
 	ssize_t length = readlink("/proc/self/exe", beside, sizeof(beside) - 16);
 	if (length > 0)
 		(void)snprintf(strrchr(beside, '/') + 1, 16, "memberd");
-	if (!parse(&b, &most, &json, argc, argv)) {
+	if (!parse(&b, &output, argc, argv)) {
 		fputs("usage: memorybench [--world N] [--bytes B] [--transport auto|tcp|shm] "
-		      "[--most MIB] [--json]\n",
+		      "[--only COLLECTIVE|late] [--most MIB] [--json]\n",
 		    stderr);
 		return 2;
 	}
 	if (!coll_memberd_start(&memberd, beside, "error", -1, NULL, NULL))
 		return 1;
 	b.c.address = memberd.address;
-	bool well = run(&b, most, json);
+	run(&b, &output);
 	coll_memberd_stop(&memberd);
-	return well ? 0 : 1;
+	return output.well ? 0 : 1;
 }

@@ -133,6 +133,28 @@ static void test_what_was_read_is_released_while_more_is_put(void **state)
 	pair_close(&pair);
 }
 
+/* Large ones at once: a few of them are as much memory. */
+static void test_large_bodies_are_released_sooner(void **state)
+{
+	static struct pair pair;
+	struct shm_frame frame;
+	unsigned released = 0;
+	struct shm_put put = { .type = 4,
+		.memory = 0,
+		.body_bytes = SHM_RING_UNCOLLECTED_BYTES / 2,
+		.released = count_release,
+		.arg = &released };
+	(void)state;
+	pair_open(&pair);
+	for (unsigned i = 0; i < SHM_RING_SLOTS; i++) {
+		assert_int_equal(shm_ring_put(&pair.out, &put), TR_OK);
+		assert_int_equal(shm_ring_next(&pair.in, &frame, NULL), TR_OK);
+		(void)shm_ring_advance(&pair.in);
+		assert_true(i + 1 - released <= 2);
+	}
+	pair_close(&pair);
+}
+
 /* What a frame's `released` does: the receiver goes past `advance` frames more, then one is put. */
 struct again {
 	struct pair *pair;
@@ -510,6 +532,7 @@ int main(void)
 		cmocka_unit_test(test_frames_come_as_they_went),
 		cmocka_unit_test(test_full_ring_takes_nothing),
 		cmocka_unit_test(test_what_was_read_is_released_while_more_is_put),
+		cmocka_unit_test(test_large_bodies_are_released_sooner),
 		cmocka_unit_test(test_released_may_put_again),
 		cmocka_unit_test(test_released_may_collect_more),
 		cmocka_unit_test(test_bodies_inside_wrap),
