@@ -98,6 +98,8 @@ char *manifest_text(const struct manifest *m)
 	}
 	json_key(&j, "files");
 	json_object(&j);
+	if (m->config[0] != '\0')
+		add_string(&j, MANIFEST_CONFIG, m->config);
 	add_string(&j, MANIFEST_MODEL, m->model);
 	if (m->optimizer[0] != '\0')
 		add_string(&j, MANIFEST_OPTIMIZER, m->optimizer);
@@ -193,6 +195,8 @@ static void read_files(struct json_reader *r, struct manifest *m)
 			json_read_string(r, m->model, sizeof(m->model));
 		else if (strcmp(name, MANIFEST_OPTIMIZER) == 0)
 			json_read_string(r, m->optimizer, sizeof(m->optimizer));
+		else if (strcmp(name, MANIFEST_CONFIG) == 0)
+			json_read_string(r, m->config, sizeof(m->config));
 		else
 			json_read_skip(r);
 	}

@@ -12,6 +12,7 @@
 #define MANIFEST_NAME      "manifest.json"
 #define MANIFEST_MODEL     "model.safetensors"
 #define MANIFEST_OPTIMIZER "optimizer.safetensors"
+#define MANIFEST_CONFIG    "config.json" /* hf_config.h */
 #define MANIFEST_BYTES_MAX 65536
 
 struct manifest {
@@ -29,6 +30,7 @@ struct manifest {
 	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */
 	char model[TR_DIGEST_HEX_MAX];     /* digests of the files */
 	char optimizer[TR_DIGEST_HEX_MAX]; /* "": there is none, the moments are zero */
+	char config[TR_DIGEST_HEX_MAX];    /* "": it is an old file, and nobody knows */
 };
 
 /* The text, to be freed; NULL: out of memory. */
