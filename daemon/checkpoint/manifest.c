@@ -68,12 +68,24 @@ static void add_costs(struct json *j, const struct sync_costs *costs)
 	add_uint(j, costs_keys[4], (uint64_t)(1e3 * costs->flight_s));
 }
 
+static void add_job(struct json *j, const struct manifest_job *job)
+{
+	json_key(j, "job");
+	json_object(j);
+	add_uint(j, "id", job->id);
+	add_string(j, "name", job->name);
+	add_uint(j, "submitted_unix_ms", job->submitted_unix_ms);
+	json_end(j);
+}
+
 char *manifest_text(const struct manifest *m)
 {
 	struct json j = { 0 };
 	json_object(&j);
 	add_string(&j, "format", MANIFEST_FORMAT);
 	add_uint(&j, "version", MANIFEST_VERSION);
+	if (m->job.id > 0)
+		add_job(&j, &m->job);
 	add_uint(&j, "step", m->step);
 	if (m->round > 0)
 		add_uint(&j, "round", m->round);
@@ -202,6 +214,21 @@ static void read_files(struct json_reader *r, struct manifest *m)
 	}
 }
 
+static void read_job(struct json_reader *r, struct manifest_job *job)
+{
+	char key[32];
+	for (json_read_object(r); json_read_key(r, key, sizeof(key));) {
+		if (strcmp(key, "id") == 0)
+			json_read_uint(r, &job->id);
+		else if (strcmp(key, "name") == 0)
+			json_read_string(r, job->name, sizeof(job->name));
+		else if (strcmp(key, "submitted_unix_ms") == 0)
+			json_read_uint(r, &job->submitted_unix_ms);
+		else
+			json_read_skip(r);
+	}
+}
+
 tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
     struct tr_error *error)
 {
@@ -240,6 +267,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			read_account(&r, key, &m.account);
 		else if (is_cost(key))
 			read_cost(&r, key, &m.costs);
+		else if (strcmp(key, "job") == 0)
+			read_job(&r, &m.job);
 		else if (strcmp(key, "files") == 0)
 			read_files(&r, &m);
 		else

@@ -8,6 +8,7 @@
 #include "collectives/sync/lease.h"
 #include "common/digest.h"
 #include "common/error.h"
+#include "common/limits.h"
 
 #define MANIFEST_NAME      "manifest.json"
 #define MANIFEST_MODEL     "model.safetensors"
@@ -15,8 +16,16 @@
 #define MANIFEST_CONFIG    "config.json" /* hf_config.h */
 #define MANIFEST_BYTES_MAX 65536
 
+/* A job among those of all clusters: each of them counts from 1. */
+struct manifest_job {
+	uint64_t id; /* 0: nobody knows (an older file, an import) */
+	uint64_t submitted_unix_ms;
+	char name[TR_NAME_MAX];
+};
+
 struct manifest {
-	uint64_t step;  /* committed steps that the state holds */
+	struct manifest_job job; /* whose it is */
+	uint64_t step;           /* committed steps that the state holds */
 	uint64_t round; /* of the group, that committed the last of them; 0: the same number */
 	uint64_t seed;
 	uint64_t samples;             /* counted */

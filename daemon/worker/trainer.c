@@ -327,6 +327,13 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	return TR_OK;
 }
 
+void trainer_is_of(struct trainer *t, uint64_t job, uint64_t submitted_unix_ms)
+{
+	t->owner.id = job;
+	t->owner.submitted_unix_ms = submitted_unix_ms;
+	(void)snprintf(t->owner.name, sizeof(t->owner.name), "%s", t->job->name);
+}
+
 void trainer_destroy(struct trainer *t)
 {
 	if (t == NULL)

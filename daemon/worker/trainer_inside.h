@@ -84,6 +84,7 @@ struct trainer {
 	tr_group *group;
 	const Traind__V1__JobSpec *job;
 	const Traind__V1__TrainSpec *spec; /* of it */
+	struct manifest_job owner;         /* that; id 0: nobody said so */
 	uint64_t steps;
 	uint64_t batch; /* sequences of a global batch */
 	size_t micro;   /* sequences computed at once */

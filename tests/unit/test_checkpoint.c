@@ -95,6 +95,24 @@ static void test_moments_of_fewer_steps(void **state)
 	}
 }
 
+/* Whose it is. */
+static void test_a_job(void **state)
+{
+	(void)state;
+	static struct manifest manifest, back;
+	(void)tr_digest_hex((struct tr_digest){ 1, 2 }, manifest.model);
+	for (uint64_t id = 0; id < 2; id++) {
+		manifest.job = (struct manifest_job){ id, 1764417600123, "a \"job\"" };
+		char *text = manifest_text(&manifest);
+		assert_non_null(text);
+		assert_int_equal(manifest_parse(text, strlen(text), &back, NULL), TR_OK);
+		free(text);
+		assert_true(back.job.id == id);
+		assert_string_equal(back.job.name, id == 0 ? "" : "a \"job\"");
+		assert_true(back.job.submitted_unix_ms == (id == 0 ? 0 : 1764417600123));
+	}
+}
+
 /* The job's dropout goes with them; what is no share is none. */
 static void test_dropout(void **state)
 {
@@ -427,6 +445,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test(test_an_order_that_began_anew),
 		cmocka_unit_test(test_moments_of_fewer_steps),
+		cmocka_unit_test(test_a_job),
 		cmocka_unit_test(test_dropout),
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_config_that_was_changed, setup, teardown),
