@@ -42,7 +42,7 @@ static int complain(const struct tr_error *error)
 static int wanted_output(const struct args *args, const char **output)
 {
 	*output = args_value(args, "--output");
-	if (*output != NULL && (*output)[0] != '\0')
+	if (*output != NULL)
 		return EXIT_OK;
 	return verbs_complain(EXIT_USAGE, "--output: found nothing, allowed: a folder to write");
 }
