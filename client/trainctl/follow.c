@@ -34,7 +34,7 @@ struct follow {
 	unsigned open_handles;
 	enum follow_end end;
 	const char *cancel_reason;
-	bool done, away, asking, over;
+	bool done, away, asking, over, unknown_told;
 	bool cancelling, cancelled; /* asked for; so memberd has answered */
 	bool logs_again; /* what a stream that failed has left out was asked for once more */
 };
@@ -110,6 +110,20 @@ static void job_over(struct follow *follow)
 		finish_within(follow, LOGS_LAST_MS, end);
 }
 
+/* Of a newer memberd. Whether the job is over, its stream says: it ends then. */
+static void say_unknown(struct follow *follow)
+{
+	char text[160];
+	if (print_is_known(follow->job->state) || follow->unknown_told)
+		return;
+	follow->unknown_told = true;
+	(void)snprintf(text, sizeof(text),
+	    "job %llu is in a state that this trainctl does not know (%d): its memberd is newer; "
+	    "following it all the same",
+	    (unsigned long long)follow->job->id, (int)follow->job->state);
+	say(follow, text);
+}
+
 static void on_job(void *arg, const uint8_t *message, size_t bytes)
 {
 	struct follow *follow = arg;
@@ -125,6 +139,7 @@ static void on_job(void *arg, const uint8_t *message, size_t bytes)
 		say(follow, "memberd is back");
 	follow->away = false;
 	show(follow);
+	say_unknown(follow);
 	if (print_is_over(job->state) && !follow->over)
 		job_over(follow);
 }
@@ -173,6 +188,10 @@ static void on_watch_ended(void *arg, enum grpc_status status, const char *text)
 	if (status != GRPC_OK && !is_passing(status)) {
 		rpc_note_end(follow->rpc, call, status, text);
 		finish(follow, FOLLOW_FAILED);
+		return;
+	}
+	if (status == GRPC_OK && follow->job != NULL && !print_is_known(follow->job->state)) {
+		job_over(follow);
 		return;
 	}
 	if (!follow->away && status != GRPC_OK)

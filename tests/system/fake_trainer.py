@@ -14,7 +14,7 @@ import grpc
 
 from stubs import pb, rpc
 
-OVER = (pb.JOB_STATE_DONE, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
+OVER = (pb.JOB_STATE_DONE, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED, 99)  # of which trainctl knows three
 
 
 def training_job(step=0, steps=10, state=pb.JOB_STATE_RUNNING, **progress):

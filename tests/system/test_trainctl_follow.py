@@ -146,6 +146,21 @@ def test_ends(fake, job_file):
     assert done.returncode == 2 and done.stderr == "trainctl: train.lr: found 7, allowed: a number from 0 to 1\n"
 
 
+@pytest.mark.parametrize("words", ([], ["--json"]))
+def test_states_of_a_newer_memberd(fake, job_file, words):
+    """98 is one that passes; the stream ends after 99."""
+    fake.on_submit = lambda spec: training_job(state=98)
+    process = start(fake, "launch", job_file, *words)
+    wait_watched(fake)
+    fake.update(1, lambda row: setattr(row, "state", pb.JOB_STATE_RUNNING))
+    fake.end(1, 99, "out of luck")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 6
+    assert "job 1 is in a state that this trainctl does not know (98): its memberd is newer; following it all the same\n" in out + err
+    assert err.endswith("trainctl: job 1 ended in a state that this trainctl does not know (99): its memberd is newer: out of luck\n")
+    assert not words or json.loads(out)["state"] == "unknown"
+
+
 def test_launch_json_is_the_job(fake, job_file):
     fake.on_submit = lambda spec: training_job(step=10, state=pb.JOB_STATE_DONE, loss=2.5)
     done = run(fake, "launch", job_file, "--json")
