@@ -156,9 +156,38 @@ static void test_picture(void **state)
 	free(svg);
 }
 
+/* A run that blew up: as large as numbers get, and several in one point of the curve. */
+static void test_huge_losses(void **state)
+{
+	(void)state;
+	static const double losses[] = { 5, 1.79e308, 1.7e308, 1e308 };
+	enum { COUNT = 3 * PLOT_POINTS_MAX };
+	static struct metrics_point points[COUNT];
+	for (unsigned i = 0; i < COUNT; i++)
+		points[i] = (struct metrics_point){ .step = i + 1,
+			.loss = losses[i % 4],
+			.val_loss = losses[(i + 1) % 4],
+			.sent_bytes = 1.79e308 / COUNT * (i + 1) };
+	struct metrics_file file = { .points = points, .count = COUNT };
+	const struct plot_run run = { "huge", &file };
+	char *svg = draw(&run, 1);
+	assert_int_equal(count_of(svg, "nan") + count_of(svg, "inf"), 0);
+	assert_int_equal(count_of(svg, ">1.5e+308</text>"), 2);
+	for (const char *line = svg; (line = strstr(line, "points=\"")) != NULL;) {
+		double x, y;
+		int used;
+		unsigned drawn = 0;
+		for (line += 8; sscanf(line, "%lf,%lf%n", &x, &y, &used) == 2; line += used, drawn++)
+			assert_true(x >= 0 && x < 1100 && y >= 40 && y <= 360);
+		assert_true(drawn >= PLOT_POINTS_MAX / 2);
+	}
+	free(svg);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_lines_of_jobs), cmocka_unit_test(test_picture) };
+		cmocka_unit_test(test_lines_of_jobs), cmocka_unit_test(test_picture),
+		cmocka_unit_test(test_huge_losses) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
