@@ -39,6 +39,7 @@ class FakeTrainer(rpc.TrainerServicer):
         self.changed = threading.Condition()
         self.asked, self.answer = threading.Event(), threading.Event()  # a call that is held has come, and may be answered
         self.held = None
+        self.logs_break = False  # streams of output, behind their job's end
         self.server, self.port = None, 0
 
     # ---- for the test
@@ -172,4 +173,6 @@ class FakeTrainer(rpc.TrainerServicer):
             at += len(chunks)
             yield from (chunk for chunk in chunks if not request.one_rank or chunk.rank == request.rank)
             if over and not chunks:
+                if self.logs_break and self.jobs[request.job_id].state in OVER:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "it went away")
                 return

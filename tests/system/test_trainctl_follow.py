@@ -187,6 +187,21 @@ def test_output_of_ranks(fake):
     assert out.splitlines() == ["[0] one", "[1] other", "[0] two", "[0] end without newline"]
 
 
+def test_output_that_is_cut_is_told(fake):
+    """Its stream breaks behind the job's end, and once more when it was begun again."""
+    fake.on_submit = command_job
+    fake.logs_break = True
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"one\n", position=0)
+    fake.log(1, 1, b"other\n", position=0)
+    fake.end(1)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0 and out.splitlines() == ["[0] one", "[1] other"]
+    assert err == ("trainctl: the end of job 1's output may be missing: it went away; peer 1's was shown up to byte 4, peer 2's was shown up to byte 6; "
+                   "`trainctl logs 1` shows what is kept\n")
+
+
 def test_one_rank_is_raw(fake):
     fake.on_submit = command_job
     process = start(fake, "launch", "-n", "1", "--", "worker")
