@@ -99,6 +99,8 @@ char *manifest_text(const struct manifest *m)
 	if (m->costs.merges > 0)
 		add_costs(&j, &m->costs);
 	add_string(&j, "spec", m->spec);
+	if (m->order[0] != '\0')
+		add_string(&j, "order", m->order);
 	if (m->dropout > 0) {
 		json_key(&j, "dropout");
 		json_double(&j, m->dropout);
@@ -257,6 +259,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			json_read_uint(&r, &m.age);
 		else if (strcmp(key, "spec") == 0)
 			json_read_string(&r, m.spec, sizeof(m.spec));
+		else if (strcmp(key, "order") == 0)
+			json_read_string(&r, m.order, sizeof(m.order));
 		else if (strcmp(key, "dropout") == 0)
 			read_dropout(&r, &m.dropout);
 		else if (strcmp(key, lr_keys[0]) == 0)

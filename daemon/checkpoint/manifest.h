@@ -35,6 +35,7 @@ struct manifest {
 	    age; /* steps that made the moments, of who wrote them: as many as `step`, but where it came later or began anew (sync.mode) */
 	struct sync_costs costs; /* of its merges. merges 0: none */
 	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch. "": imported */
+	char order[TR_DIGEST_HEX_MAX]; /* of what determines which sample a number is: text, seed, context. "": imported, or it is an old file */
 	double dropout; /* of the job (train.dropout): for who trains on elsewhere. 0: none, or it is an old file */
 	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */
 	char model[TR_DIGEST_HEX_MAX];     /* digests of the files */

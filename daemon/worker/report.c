@@ -209,5 +209,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 	(void)outer_lr_base(t, manifest.lr_base);
 	for (size_t i = 0; i < sizeof(manifest.spec); i++)
 		manifest.spec[i] = t->spec_digest[i];
+	for (size_t i = 0; i < sizeof(manifest.order); i++)
+		manifest.order[i] = t->order_digest[i];
 	return manifest;
 }
