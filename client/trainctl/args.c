@@ -74,8 +74,20 @@ static tr_status take_option(struct parse *parse)
 			    text, text, row->argument);
 		value = parse->argv[parse->at++];
 	}
+	if (value != NULL && value[0] == '\0') /* a variable that is not set, most likely */
+		return tr_error_set(parse->error, TR_EINVAL, "%s: found nothing, allowed: %s",
+		    row->name, row->argument);
 	parse->args->given[parse->args->n_given++] = (struct args_given){ row, value };
 	parse->command_follows |= row->ends_options;
+	return TR_OK;
+}
+
+static tr_status take_word(struct args *args, const char *word, struct tr_error *error)
+{
+	if (word[0] == '\0')
+		return tr_error_set(error, TR_EINVAL,
+		    "found an empty word (''), which names nothing");
+	args->words[args->n_words++] = word;
 	return TR_OK;
 }
 
@@ -106,19 +118,21 @@ tr_status args_parse(const struct args_row *rows, const struct args_row *globals
 		else if (parse.command_follows)
 			take_rest(&parse, parse.at);
 		else
-			args->words[args->n_words++] = argv[parse.at++];
+			status = take_word(args, argv[parse.at++], error);
 	}
 	if (status != TR_OK)
 		args_finish(args);
 	return status;
 }
 
-void args_rest_are_words(struct args *args)
+tr_status args_rest_are_words(struct args *args, struct tr_error *error)
 {
-	for (size_t i = 0; i < args->n_rest; i++)
-		args->words[args->n_words++] = args->rest[i];
+	tr_status status = TR_OK;
+	for (size_t i = 0; i < args->n_rest && status == TR_OK; i++)
+		status = take_word(args, args->rest[i], error);
 	args->rest = NULL;
 	args->n_rest = 0;
+	return status;
 }
 
 void args_finish(struct args *args)

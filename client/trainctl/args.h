@@ -32,11 +32,11 @@ struct args {
 	size_t n_rest;
 };
 
-/* `rows` and `globals` end with name NULL. Borrows argv. TR_EINVAL: the text says what to do. */
+/* `rows` and `globals` end with name NULL. Borrows argv. TR_EINVAL: the text says what to do. No value and no word is empty. */
 tr_status args_parse(const struct args_row *rows, const struct args_row *globals, int argc,
     char **argv, struct args *args, struct tr_error *error);
 /* What follows "--" is no command, but words as those before it. */
-void args_rest_are_words(struct args *args);
+tr_status args_rest_are_words(struct args *args, struct tr_error *error);
 void args_finish(struct args *args);
 
 bool args_has(const struct args *args, const char *name);

@@ -9,6 +9,8 @@
 	X(EXIT_UNREACHABLE, 3, "the cluster cannot be reached")                                            \
 	X(EXIT_NOT_FOUND, 4, "no such job")                                                                \
 	X(EXIT_CANCELLED, 5, "the job was cancelled")                                                      \
+	X(EXIT_UNKNOWN, 6,                                                                                 \
+	    "the job ended in a state that this trainctl does not know: the cluster is newer")             \
 	X(EXIT_HANGUP, 129, "the terminal went away; a job that was submitted goes on")                    \
 	X(EXIT_INTERRUPTED,                                                                                \
 	    130, "interrupted (SIGINT); the followed job was cancelled, or what was started for it ended") \

@@ -15,10 +15,10 @@
 
 #define RETRY_MS       200
 #define QUEUED_TOLD_MS 1000 /* a command job that still waits for slots after this says so */
-#define LOGS_LAST_MS   3000 /* the rest of the output, after the job's end */
+#define LOGS_LAST_MS   3000 /* without any of the rest of the output, after the job's end */
 #define CANCEL_LAST_MS 15000
 
-enum { SIGNALS = 4 };
+enum { SIGNALS = 4, CUT_PEERS_TOLD = 4 };
 
 struct follow {
 	struct rpc *rpc;
@@ -34,7 +34,7 @@ struct follow {
 	unsigned open_handles;
 	enum follow_end end;
 	const char *cancel_reason;
-	bool done, away, asking, over;
+	bool done, away, asking, over, unknown_told, cut_told;
 	bool cancelling, cancelled; /* asked for; so memberd has answered */
 	bool logs_again; /* what a stream that failed has left out was asked for once more */
 };
@@ -49,6 +49,28 @@ static void say(struct follow *follow, const char *text)
 		(void)fprintf(stderr, "trainctl: %s\n", text);
 	else
 		screen_say(&follow->screen, "%s", text);
+}
+
+/* The job is over, and the rest of its output does not come: what was shown ends where this says, by worker as its log is named. */
+static void say_cut(struct follow *follow, const char *why)
+{
+	const struct shown *shown = &follow->shown;
+	unsigned long long job = follow->options->job;
+	if (follow->cut_told)
+		return;
+	follow->cut_told = true;
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "trainctl: the end of job %llu's output may be missing: %s;", job,
+	    why);
+	for (size_t i = 0; i < shown->count && i < CUT_PEERS_TOLD; i++)
+		(void)fprintf(stderr, "%s peer %llu's was shown up to byte %llu", i > 0 ? "," : "",
+		    (unsigned long long)shown->peers[i].peer,
+		    (unsigned long long)shown->peers[i].end);
+	if (shown->count > CUT_PEERS_TOLD)
+		(void)fprintf(stderr, ", and so on");
+	else if (shown->count == 0)
+		(void)fprintf(stderr, " nothing was shown");
+	(void)fprintf(stderr, "; `trainctl logs %llu` shows what is kept\n", job);
 }
 
 static void finish(struct follow *follow, enum follow_end end)
@@ -67,6 +89,8 @@ static void finish_uncancelled(struct follow *follow)
 static void on_last(uv_timer_t *timer)
 {
 	struct follow *follow = timer->data;
+	if (follow->over && follow->logs != NULL && !follow->done)
+		say_cut(follow, "it does not come");
 	if (follow->cancelling && !follow->cancelled && !follow->over)
 		finish_uncancelled(follow);
 	else
@@ -110,6 +134,20 @@ static void job_over(struct follow *follow)
 		finish_within(follow, LOGS_LAST_MS, end);
 }
 
+/* Of a newer memberd. Whether the job is over, its stream says: it ends then. */
+static void say_unknown(struct follow *follow)
+{
+	char text[160];
+	if (print_is_known(follow->job->state) || follow->unknown_told)
+		return;
+	follow->unknown_told = true;
+	(void)snprintf(text, sizeof(text),
+	    "job %llu is in a state that this trainctl does not know (%d): its memberd is newer; "
+	    "following it all the same",
+	    (unsigned long long)follow->job->id, (int)follow->job->state);
+	say(follow, text);
+}
+
 static void on_job(void *arg, const uint8_t *message, size_t bytes)
 {
 	struct follow *follow = arg;
@@ -125,6 +163,7 @@ static void on_job(void *arg, const uint8_t *message, size_t bytes)
 		say(follow, "memberd is back");
 	follow->away = false;
 	show(follow);
+	say_unknown(follow);
 	if (print_is_over(job->state) && !follow->over)
 		job_over(follow);
 }
@@ -175,6 +214,10 @@ static void on_watch_ended(void *arg, enum grpc_status status, const char *text)
 		finish(follow, FOLLOW_FAILED);
 		return;
 	}
+	if (status == GRPC_OK && follow->job != NULL && !print_is_known(follow->job->state)) {
+		job_over(follow);
+		return;
+	}
 	if (!follow->away && status != GRPC_OK)
 		say(follow, "memberd is away; training goes on; waiting for it");
 	follow->away = follow->away || status != GRPC_OK;
@@ -203,6 +246,8 @@ static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
 	Traind__V1__LogChunk *chunk = traind__v1__log_chunk__unpack(NULL, bytes, message);
 	if (chunk == NULL)
 		return;
+	if (follow->over && !follow->cancelling) /* it still comes */
+		(void)uv_timer_start(&follow->last, on_last, LOGS_LAST_MS, 0);
 	if (chunk->rank < TR_GROUP_PEERS_MAX && chunk->data.len > 0) {
 		struct shown_piece piece = shown_add(&follow->shown, chunk);
 		output_gap(&follow->output, chunk->rank, piece.missing);
@@ -215,7 +260,6 @@ static void on_chunk(void *arg, const uint8_t *message, size_t bytes)
 static void on_logs_ended(void *arg, enum grpc_status status, const char *text)
 {
 	struct follow *follow = arg;
-	(void)text;
 	follow->logs = NULL;
 	if (follow->over && status != GRPC_OK && !follow->logs_again) {
 		follow->logs_again = true;
@@ -223,6 +267,8 @@ static void on_logs_ended(void *arg, enum grpc_status status, const char *text)
 		if (follow->logs != NULL)
 			return;
 	}
+	if (follow->over && !follow->done && status != GRPC_OK)
+		say_cut(follow, text[0] != '\0' ? text : grpc_status_name(status));
 	if (follow->over)
 		finish(follow, follow->end);
 	else if (!follow->done && status != GRPC_OK)
@@ -243,6 +289,8 @@ static void start_logs(struct follow *follow)
 		follow->logs = NULL;
 		if (!follow->over)
 			(void)uv_timer_start(&follow->retry, on_retry, RETRY_MS, 0);
+		else
+			say_cut(follow, error.text);
 	}
 }
 

@@ -1,5 +1,6 @@
 #include "client/trainctl/job_folder.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "client/trainctl/rpc.h"
@@ -11,6 +12,21 @@ const char *job_folder(const Traind__V1__Job *job)
 	bool has = job->spec != NULL && job->spec->train != NULL &&
 	    job->spec->train->checkpoint != NULL;
 	return has ? job->spec->train->checkpoint->dir : "";
+}
+
+bool job_folder_is_of(const Traind__V1__Job *job, uint64_t id, uint64_t submitted_unix_ms)
+{
+	return id == job->id && submitted_unix_ms == job->submitted_unix_ms;
+}
+
+const char *job_folder_words(const Traind__V1__Job *job, uint64_t id, const char *name,
+    char words[JOB_FOLDER_WORDS_MAX])
+{
+	bool named = name != NULL && name[0] != '\0';
+	(void)snprintf(words, JOB_FOLDER_WORDS_MAX, "job %llu%s%s%s%s", (unsigned long long)id,
+	    named ? " ('" : "", named ? name : "", named ? "')" : "",
+	    id == job->id ? " of another cluster" : "");
+	return words;
 }
 
 static bool has_written(const Traind__V1__Job *job, bool saved)

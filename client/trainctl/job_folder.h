@@ -9,7 +9,14 @@
 /* "": it has none. */
 const char *job_folder(const Traind__V1__Job *job);
 
-/* EXIT_OK, or it was said that another job has written there since: a checkpoint if `saved`, else metrics. */
+/* Whether what says that it is of `id`, submitted then, is this job's. */
+bool job_folder_is_of(const Traind__V1__Job *job, uint64_t id, uint64_t submitted_unix_ms);
+/* Who that is, where it is another one: "job 2", "job 2 ('name')", "job 1 of another cluster". */
+#define JOB_FOLDER_WORDS_MAX 128
+const char *job_folder_words(const Traind__V1__Job *job, uint64_t id, const char *name,
+    char words[JOB_FOLDER_WORDS_MAX]);
+
+/* Of what does not say whose it is, as older workers wrote it: EXIT_OK, or it was said that another job has written there since: a checkpoint if `saved`, else metrics. */
 int job_folder_check(struct verb_call *call, const Traind__V1__Job *job, bool saved);
 
 #endif

@@ -210,15 +210,22 @@ static tr_status check_text_files(const struct job *job, struct tr_error *error)
 /* Whether a checkpoint's weights are those of the job's model; the manifest is written last: where it is, the checkpoint is whole. */
 static tr_status check_resume(const struct job *job, const char *resume, struct tr_error *error)
 {
-	char found[CHECKPOINT_PATH_MAX];
+	char found[CHECKPOINT_PATH_MAX], older[CHECKPOINT_PATH_MAX];
+	uint64_t steps;
 	struct model_config weights, wanted;
+	struct manifest manifest;
 	if (checkpoint_find(resume, found, NULL) != TR_OK)
 		return tr_error_set(error, TR_ENOTFOUND,
 		    "checkpoint.resume: found '%.300s', where manifest.json cannot be read (%s), "
 		    "allowed: the folder of a "
 		    "checkpoint",
 		    resume, strerror(errno));
-	tr_status status = hf_config_read(found, &weights, error);
+	tr_status status = checkpoint_config(resume, &weights, &manifest, found, error);
+	bool damaged = status == TR_EDIGEST || status == TR_EPROTO;
+	if (damaged && checkpoint_older(resume, older, &steps)) {
+		tr_error_clear(error); /* workers take that one, and say so */
+		return TR_OK;
+	}
 	if (status != TR_OK)
 		return tr_error_wrap(error, "checkpoint.resume: %.300s", found);
 	status = job_model_config(job->spec->train->model, &wanted, error);

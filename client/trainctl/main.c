@@ -88,9 +88,12 @@ int main(int argc, char **argv)
 		    ? bad_usage(verb, error.text)
 		    : verbs_complain(EXIT_USAGE, "%s (`trainctl help` explains)", error.text);
 	int code = EXIT_OK;
+	tr_status status = TR_OK;
 	if (verb->function != verb_launch)
-		args_rest_are_words(&args);
-	if (args_has(&args, "--help"))
+		status = args_rest_are_words(&args, &error);
+	if (status != TR_OK)
+		code = bad_usage(verb, error.text);
+	else if (args_has(&args, "--help"))
 		named ? verbs_print_help(verb) : (void)(code = run(verb, &args));
 	else if (args.n_words < verb->least_words)
 		code = bad_usage(verb, "an argument is missing");

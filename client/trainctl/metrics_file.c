@@ -8,10 +8,12 @@
 
 #include "common/json_read.h"
 
-static bool read_line(const char *line, size_t length, struct metrics_point *point)
+static bool read_line(const char *line, size_t length, struct metrics_point *point,
+    struct metrics_job *job)
 {
 	struct json_reader r;
 	char key[32];
+	*job = (struct metrics_job){ 0 };
 	*point = (struct metrics_point){ .loss = NAN, .val_loss = NAN, .sent_bytes = NAN };
 	json_read_init(&r, line, length);
 	for (json_read_object(&r); json_read_key(&r, key, sizeof(key));) {
@@ -23,6 +25,10 @@ static bool read_line(const char *line, size_t length, struct metrics_point *poi
 			json_read_double(&r, &point->val_loss);
 		else if (strcmp(key, "sent_bytes") == 0)
 			json_read_double(&r, &point->sent_bytes);
+		else if (strcmp(key, "job") == 0)
+			json_read_uint(&r, &job->id);
+		else if (strcmp(key, "submitted_unix_ms") == 0)
+			json_read_uint(&r, &job->submitted_unix_ms);
 		else
 			json_read_skip(&r);
 	}
@@ -46,19 +52,38 @@ static tr_status append(struct metrics_file *file, size_t *room, const struct me
 	return TR_OK;
 }
 
-tr_status metrics_file_read(const char *path, struct metrics_file *file, struct tr_error *error)
+/* Whether a line of `job` is one of those wanted. */
+static bool is_wanted(struct metrics_file *file, const struct metrics_job *wanted,
+    const struct metrics_job *job)
+{
+	if (wanted == NULL)
+		return true;
+	if (job->id == wanted->id && job->submitted_unix_ms == wanted->submitted_unix_ms) {
+		file->own++;
+		return true;
+	}
+	if (job->id == 0)
+		file->unknown++;
+	else
+		file->other = *job;
+	return file->own == 0;
+}
+
+tr_status metrics_file_read(const char *path, const struct metrics_job *wanted,
+    struct metrics_file *file, struct tr_error *error)
 {
 	FILE *stream = fopen(path, "r");
 	char *line = NULL;
 	size_t line_bytes = 0, room = 0;
 	ssize_t length;
 	struct metrics_point point;
+	struct metrics_job job;
 	tr_status status = TR_OK;
 	*file = (struct metrics_file){ .points = NULL };
 	if (stream == NULL)
 		return tr_error_set(error, TR_EIO, "%s: %s", path, strerror(errno));
 	while (status == TR_OK && (length = getline(&line, &line_bytes, stream)) > 0)
-		if (read_line(line, (size_t)length, &point))
+		if (read_line(line, (size_t)length, &point, &job) && is_wanted(file, wanted, &job))
 			status = append(file, &room, &point);
 	if (status == TR_OK && ferror(stream))
 		status = tr_error_set(error, TR_EIO, "%s: %s", path, strerror(errno));

@@ -1,5 +1,6 @@
 #include "client/trainctl/plot.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -65,18 +66,20 @@ static bool find_ranges(struct panel *panel, const struct plot_run *runs, size_t
 	double margin = fmax(0.05 * (panel->y.high - panel->y.low),
 	    1e-3 * fmax(1e-3, fabs(panel->y.high)));
 	panel->y.low = fmax(panel->y.low - margin, 0);
-	panel->y.high += margin;
+	panel->y.high = fmin(panel->y.high + margin, DBL_MAX);
 	return drawn > 1 && panel->x.high > 0;
 }
 
+/* Shares of a range come first: numbers may be as large as there are. */
 static double at_x(const struct panel *panel, double value)
 {
-	return panel->left + PANEL_WIDTH * (value - panel->x.low) / (panel->x.high - panel->x.low);
+	return panel->left +
+	    PANEL_WIDTH * ((value - panel->x.low) / (panel->x.high - panel->x.low));
 }
 
 static double at_y(const struct panel *panel, double value)
 {
-	return TOP + PANEL_HEIGHT * (panel->y.high - value) / (panel->y.high - panel->y.low);
+	return TOP + PANEL_HEIGHT * ((panel->y.high - value) / (panel->y.high - panel->y.low));
 }
 
 /* 1, 2 or 5 times a power of ten, so that about TICKS fit. */
@@ -107,7 +110,7 @@ static void draw_grid(const struct panel *panel, double divisor)
 {
 	struct range shown = { panel->x.low / divisor, panel->x.high / divisor };
 	double step = tick_of(&shown), bottom = TOP + PANEL_HEIGHT;
-	for (int i = 0; i * step <= shown.high * (1 + 1e-9); i++) {
+	for (int i = 0; i <= shown.high / step * (1 + 1e-9); i++) {
 		double x = at_x(panel, i * step * divisor);
 		(void)fprintf(panel->stream,
 		    "<line class=\"grid\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\"/>"
@@ -147,13 +150,12 @@ static void draw_training(const struct panel *panel, const struct metrics_file *
 			const struct metrics_point *point = &metrics->points[k];
 			if (!isfinite(place(point, panel->axis)) || !isfinite(point->loss))
 				continue;
-			x += place(point, panel->axis);
-			y += point->loss;
-			counted++;
+			counted++; /* means, not sums, which might have no number */
+			x += place(point, panel->axis) / counted - x / counted;
+			y += point->loss / counted - y / counted;
 		}
 		if (counted > 0)
-			(void)fprintf(panel->stream, "%.1f,%.1f ", at_x(panel, x / counted),
-			    at_y(panel, y / counted));
+			(void)fprintf(panel->stream, "%.1f,%.1f ", at_x(panel, x), at_y(panel, y));
 	}
 	(void)fprintf(panel->stream, "\"/>\n");
 }

@@ -28,6 +28,11 @@ const char *print_state(Traind__V1__JobState state)
 	}
 }
 
+bool print_is_known(Traind__V1__JobState state)
+{
+	return strcmp(print_state(state), "unknown") != 0;
+}
+
 bool print_is_over(Traind__V1__JobState state)
 {
 	return state == TRAIND__V1__JOB_STATE__JOB_STATE_DONE ||

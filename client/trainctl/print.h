@@ -13,6 +13,7 @@
 
 /* "queued", "running"... */
 const char *print_state(Traind__V1__JobState state);
+bool print_is_known(Traind__V1__JobState state); /* not one of a newer memberd */
 bool print_is_over(Traind__V1__JobState state);
 
 const char *print_loss(double loss, char text[PRINT_FIGURE_MAX]);         /* "2.134"; "-" for NaN */

@@ -42,9 +42,42 @@ static int complain(const struct tr_error *error)
 static int wanted_output(const struct args *args, const char **output)
 {
 	*output = args_value(args, "--output");
-	if (*output != NULL && (*output)[0] != '\0')
+	if (*output != NULL)
 		return EXIT_OK;
 	return verbs_complain(EXIT_USAGE, "--output: found nothing, allowed: a folder to write");
+}
+
+/* Whether the checkpoint at `path` is of this job; of which it is, if it says so. */
+static bool is_of(const Traind__V1__Job *job, const char *path, struct manifest_job *owner)
+{
+	char found[CHECKPOINT_PATH_MAX];
+	struct manifest manifest;
+	owner->id = 0;
+	if (checkpoint_find(path, found, NULL) != TR_OK ||
+	    checkpoint_manifest(found, &manifest, NULL) != TR_OK)
+		return false;
+	*owner = manifest.job;
+	return job_folder_is_of(job, owner->id, owner->submitted_unix_ms);
+}
+
+/* The newest one in the job's folder, or, where a later job used that, its own newest, if it is still there. */
+static int choose(struct verb_call *call, const Traind__V1__Job *job, char path[CHECKPOINT_PATH_MAX])
+{
+	struct manifest_job owner, other;
+	char words[JOB_FOLDER_WORDS_MAX];
+	const char *own = job->progress->checkpoint;
+	if (is_of(job, path, &owner))
+		return EXIT_OK;
+	if (owner.id == 0)
+		return job_folder_check(call, job, true);
+	if (is_of(job, own, &other)) {
+		(void)snprintf(path, CHECKPOINT_PATH_MAX, "%s", own);
+		return EXIT_OK;
+	}
+	return verbs_complain(EXIT_JOB_FAILED,
+	    "job %llu: its newest checkpoint, %s, is not there any more: %s has written in its "
+	    "folder since; a folder's path takes what is here",
+	    (unsigned long long)job->id, own, job_folder_words(job, owner.id, owner.name, words));
 }
 
 /* Where the newest checkpoint of a job is, and its tokenizer; "": it has none. */
@@ -68,7 +101,7 @@ static int find_job(struct verb_call *call, const char *word, char path[CHECKPOI
 		    "or give a copy of the checkpoint",
 		    word, path, error.text);
 	else
-		code = job_folder_check(call, job, true);
+		code = choose(call, job, path);
 	traind__v1__job__free_unpacked(job, NULL);
 	return code;
 }

@@ -245,6 +245,12 @@ static int end_of(struct launch *launch, enum follow_end end, const Traind__V1__
 		end = FOLLOW_JOB_ENDED; /* before it could be cancelled */
 	switch (end) {
 	case FOLLOW_JOB_ENDED:
+		if (job != NULL && !print_is_known(job->state))
+			return verbs_complain(EXIT_UNKNOWN,
+			    "job %llu ended in a state that this trainctl does not know (%d): its "
+			    "memberd is newer%s%s",
+			    (unsigned long long)launch->job, (int)job->state,
+			    job->reason[0] != '\0' ? ": " : "", job->reason);
 		if (job == NULL || !print_is_over(job->state))
 			return verbs_complain(EXIT_JOB_FAILED,
 			    "job %llu was not seen to end: `trainctl status %llu`",

@@ -31,6 +31,7 @@ struct source {
 static int find_file(const char *word, struct source *source)
 {
 	struct stat facts;
+	struct tr_error error;
 	if (stat(word, &facts) != 0)
 		return verbs_complain(EXIT_USAGE,
 		    "%s: %s; give a job's number, a run's folder or its " FILE_NAME, word,
@@ -38,7 +39,29 @@ static int find_file(const char *word, struct source *source)
 	(void)snprintf(source->name, sizeof(source->name), "%s", word);
 	(void)snprintf(source->path, sizeof(source->path),
 	    S_ISDIR(facts.st_mode) ? "%s/" FILE_NAME : "%s", word);
-	return EXIT_OK;
+	return metrics_file_read(source->path, NULL, &source->metrics, &error) == TR_OK
+	    ? EXIT_OK
+	    : verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+}
+
+/* Its rows of a file that may have those of others, too. */
+static int read_job(struct verb_call *call, const Traind__V1__Job *job, struct source *source)
+{
+	const struct metrics_job wanted = { job->id, job->submitted_unix_ms };
+	struct metrics_file *file = &source->metrics;
+	char words[JOB_FOLDER_WORDS_MAX];
+	struct tr_error error;
+	if (metrics_file_read(source->path, &wanted, file, &error) != TR_OK)
+		return verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
+	if (file->own > 0)
+		return EXIT_OK;
+	if (file->unknown > 0)
+		return job_folder_check(call, job, false);
+	return verbs_complain(EXIT_JOB_FAILED,
+	    "job %llu: %s has no step of it, but steps of %s; the node of the job's first worker "
+	    "writes it: run this there, or give the file's path to take what is here",
+	    (unsigned long long)job->id, source->path,
+	    job_folder_words(job, file->other.id, NULL, words));
 }
 
 static int find_job(struct verb_call *call, const char *word, struct source *source)
@@ -63,7 +86,7 @@ static int find_job(struct verb_call *call, const char *word, struct source *sou
 		    "give a copy of the file",
 		    word, source->path, strerror(errno));
 	else
-		code = job_folder_check(call, job, false);
+		code = read_job(call, job, source);
 	traind__v1__job__free_unpacked(job, NULL);
 	return code;
 }
@@ -148,15 +171,11 @@ static int draw(struct verb_call *call, struct source sources[PLOT_RUNS_MAX])
 	const char *path = args_value(args, "--output") != NULL ? args_value(args, "--output")
 	                                                        : "loss.svg";
 	struct plot_run runs[PLOT_RUNS_MAX];
-	struct tr_error error;
 	int code = EXIT_OK;
 	for (size_t i = 0; code == EXIT_OK && i < args->n_words; i++) {
 		struct source *source = &sources[i];
 		code = verbs_is_number(args->words[i]) ? find_job(call, args->words[i], source)
 		                                       : find_file(args->words[i], source);
-		if (code == EXIT_OK &&
-		    metrics_file_read(source->path, &source->metrics, &error) != TR_OK)
-			code = verbs_complain(EXIT_JOB_FAILED, "%s", error.text);
 		runs[i] = (struct plot_run){ source->name, &source->metrics };
 	}
 	if (code == EXIT_OK)

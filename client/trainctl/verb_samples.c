@@ -74,8 +74,7 @@ static void print_anew(const Traind__V1__Samples *samples)
 	if (anew == 0)
 		return;
 	(void)printf("the order began anew with number %llu: the %llu before it are of the "
-	             "checkpoint that the job went on from, of a job with another seed, text or "
-	             "batch",
+	             "checkpoint that the job went on from, of a job with another seed or text",
 	    (number)anew, (number)anew);
 	if (samples->per_epoch > 0 && anew % samples->per_epoch > 0)
 		(void)printf("; of epoch %llu some may be used twice and others never",

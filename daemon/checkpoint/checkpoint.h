@@ -46,6 +46,12 @@ tr_status checkpoint_write_from(const struct checkpoint_folder *folder, const st
 /* `path` is a step's folder or one that holds `latest`; found gets the step's folder (absolute, links resolved). */
 tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
 
+/* The manifest in a step's folder. */
+tr_status checkpoint_manifest(const char *folder, struct manifest *manifest, struct tr_error *error);
+/* Of which model it is, as its config.json says: the digest is checked, where the manifest has one (older ones have not). `path` and found as above. */
+tr_status checkpoint_config(const char *path, struct model_config *config,
+    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
+
 /* `path` and found as above. Digests, shapes and the model's config are checked before anything is believed; on an error the arrays may be
  * partly written. arrays->first NULL: only params are read. Moments of a checkpoint that has none are not touched. */
 tr_status checkpoint_read(const char *path, const struct layout *layout,

@@ -1,10 +1,11 @@
-/* Files of a folder that is being written: new, whole and on the disk when a call returns TR_OK. Inside daemon/checkpoint. */
+/* Files of a folder that is being written: new, whole and on the disk when a call returns TR_OK; and of one that is read. Inside daemon/checkpoint. */
 #ifndef TR_DAEMON_CHECKPOINT_CHECKPOINT_FILES_H
 #define TR_DAEMON_CHECKPOINT_CHECKPOINT_FILES_H
 
 #include "common/digest.h"
 #include "common/error.h"
 #include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/safetensors.h"
 
 /* text NULL: out of memory. */
 tr_status checkpoint_put_text(int dir, const char *name, const char *text, struct tr_error *error);
@@ -21,5 +22,9 @@ struct checkpoint_arrays {
 };
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
     const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error);
+
+/* Its bytes have the digest that the manifest names, or TR_EDIGEST. */
+tr_status checkpoint_check_file(const char *name, const char *digest,
+    const struct progress *progress, const struct safetensors *file, struct tr_error *error);
 
 #endif

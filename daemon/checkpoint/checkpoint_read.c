@@ -7,6 +7,7 @@
 
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/checkpoint/checkpoint_files.h"
 #include "daemon/checkpoint/hf_config.h"
 #include "daemon/checkpoint/weights.h"
 
@@ -29,7 +30,7 @@ tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], str
 	    MANIFEST_NAME, CHECKPOINT_LATEST);
 }
 
-static tr_status read_manifest(const char *folder, struct manifest *manifest, struct tr_error *error)
+tr_status checkpoint_manifest(const char *folder, struct manifest *manifest, struct tr_error *error)
 {
 	char name[CHECKPOINT_PATH_MAX + 64], *text = malloc(MANIFEST_BYTES_MAX);
 	if (text == NULL)
@@ -54,9 +55,8 @@ static tr_status open_file(const char *folder, const char *name, struct safetens
 	return safetensors_open(path, file, error);
 }
 
-/* Its bytes have the digest that the manifest names. */
-static tr_status check_file(const char *name, const char *digest, const struct progress *progress,
-    const struct safetensors *file, struct tr_error *error)
+tr_status checkpoint_check_file(const char *name, const char *digest,
+    const struct progress *progress, const struct safetensors *file, struct tr_error *error)
 {
 	char hex[TR_DIGEST_HEX_MAX];
 	struct tr_digest found;
@@ -108,17 +108,6 @@ static tr_status load_model(const struct wanted *w, const struct safetensors *fi
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_MODEL);
 }
 
-/* What shapes do not tell. A checkpoint of an older version has its config too. */
-static tr_status check_config(const char *folder, const struct model_config *wanted,
-    struct tr_error *error)
-{
-	struct model_config found;
-	tr_status status = hf_config_read(folder, &found, error);
-	if (status != TR_OK)
-		return status;
-	return model_config_same(&found, wanted, error);
-}
-
 /* Both files are opened before either is read: a writer that removes the checkpoint meanwhile takes its names, not its bytes. */
 static tr_status load(const char *folder, const struct wanted *w, const struct manifest *manifest,
     struct tr_error *error)
@@ -129,11 +118,12 @@ static tr_status load(const char *folder, const struct wanted *w, const struct m
 	if (status == TR_OK && moments)
 		status = open_file(folder, MANIFEST_OPTIMIZER, &optimizer, error);
 	if (status == TR_OK)
-		status = check_file(MANIFEST_MODEL, manifest->model, w->progress, &model, error);
+		status = checkpoint_check_file(MANIFEST_MODEL, manifest->model, w->progress, &model,
+		    error);
 	if (status == TR_OK)
 		status = load_model(w, &model, error);
 	if (status == TR_OK && moments)
-		status = check_file(MANIFEST_OPTIMIZER, manifest->optimizer, w->progress,
+		status = checkpoint_check_file(MANIFEST_OPTIMIZER, manifest->optimizer, w->progress,
 		    &optimizer, error);
 	if (status == TR_OK && moments)
 		status = load_moments(w, &optimizer, error);
@@ -142,13 +132,22 @@ static tr_status load(const char *folder, const struct wanted *w, const struct m
 	return status;
 }
 
-static tr_status look(const char *path, const struct layout *whole, struct manifest *manifest,
-    char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+tr_status checkpoint_config(const char *path, struct model_config *config,
+    struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
 {
 	tr_status status = checkpoint_find(path, found, error);
 	if (status == TR_OK)
-		status = read_manifest(found, manifest, error);
-	return status == TR_OK ? check_config(found, &whole->config, error) : status;
+		status = checkpoint_manifest(found, manifest, error);
+	return status == TR_OK ? hf_config_read(found, manifest->config, config, error) : status;
+}
+
+/* The config says what shapes do not tell. */
+static tr_status look(const char *path, const struct layout *whole, struct manifest *manifest,
+    char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	struct model_config config;
+	tr_status status = checkpoint_config(path, &config, manifest, found, error);
+	return status == TR_OK ? model_config_same(&config, &whole->config, error) : status;
 }
 
 static tr_status read_wanted(const char *path, const struct wanted *wanted,

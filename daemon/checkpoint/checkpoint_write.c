@@ -51,11 +51,13 @@ static tr_status put_optimizer(const struct writing *w, struct manifest *manifes
 }
 
 /* What Hugging Face needs to load model.safetensors. */
-static tr_status put_config(const struct writing *w, const struct manifest *manifest,
+static tr_status put_config(const struct writing *w, struct manifest *manifest,
     struct tr_error *error)
 {
 	char *text = hf_config_text(&w->layout->config, manifest->dropout);
 	tr_status status = checkpoint_put_text(w->dir, HF_CONFIG_NAME, text, error);
+	if (status == TR_OK)
+		(void)tr_digest_hex(tr_digest_of(text, strlen(text)), manifest->config);
 	free(text);
 	return status;
 }

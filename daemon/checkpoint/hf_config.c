@@ -339,18 +339,34 @@ static ssize_t read_text(const char *folder, char *text)
 	return got;
 }
 
-tr_status hf_config_read(const char *folder, struct model_config *config, struct tr_error *error)
+/* Before anything of it is believed. */
+static tr_status check_digest(const char *text, size_t length, const char *digest,
+    struct tr_error *error)
+{
+	char hex[TR_DIGEST_HEX_MAX];
+	if (digest[0] == '\0' || strcmp(tr_digest_hex(tr_digest_of(text, length), hex), digest) == 0)
+		return TR_OK;
+	return tr_error_set(error, TR_EDIGEST,
+	    HF_CONFIG_NAME " is damaged: its digest is %s, the manifest says %s", hex, digest);
+}
+
+tr_status hf_config_read(const char *folder, const char *digest, struct model_config *config,
+    struct tr_error *error)
 {
 	char *text = malloc(HF_CONFIG_BYTES_MAX);
 	if (text == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for " HF_CONFIG_NAME);
 	ssize_t got = read_text(folder, text);
-	tr_status status = got >= 0
-	    ? hf_config_parse(text, (size_t)got, config, error)
-	    : tr_error_set(error, errno == ENOENT || errno == ENOTDIR ? TR_ENOTFOUND : TR_EIO,
-	          "cannot read: %s", strerror(errno));
+	tr_status status;
+	if (got < 0)
+		status = tr_error_set(error,
+		    errno == ENOENT || errno == ENOTDIR ? TR_ENOTFOUND : TR_EIO,
+		    HF_CONFIG_NAME ": cannot read: %s", strerror(errno));
+	else if ((status = check_digest(text, (size_t)got, digest, error)) == TR_OK &&
+	    (status = hf_config_parse(text, (size_t)got, config, error)) != TR_OK)
+		(void)tr_error_wrap(error, HF_CONFIG_NAME);
 	free(text);
-	return status == TR_OK ? TR_OK : tr_error_wrap(error, HF_CONFIG_NAME);
+	return status;
 }
 
 /* Of a well-formed text. */

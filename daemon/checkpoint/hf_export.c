@@ -204,10 +204,10 @@ tr_status hf_export(const char *checkpoint, const char *folder, const char *toke
     const atomic_bool *cancelled, struct hf_result *out, struct tr_error *error)
 {
 	struct hf_result result = { .step = 0 };
+	struct manifest manifest;
 	struct layout layout;
-	tr_status status = checkpoint_find(checkpoint, result.path, error);
-	if (status == TR_OK)
-		status = hf_config_read(result.path, &result.config, error);
+	tr_status status = checkpoint_config(checkpoint, &result.config, &manifest, result.path,
+	    error);
 	if (status == TR_OK)
 		status = layout_init(&result.config, &layout, error);
 	if (status != TR_OK) {

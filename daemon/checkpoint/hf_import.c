@@ -9,6 +9,7 @@
 #include "collectives/kernels/half.h"
 #include "common/json_read.h"
 #include "common/limits.h"
+#include "daemon/checkpoint/checkpoint_files.h"
 #include "daemon/checkpoint/hf_config.h"
 #include "daemon/checkpoint/hf_folder.h"
 #include "daemon/checkpoint/safetensors.h"
@@ -22,6 +23,7 @@ struct weight_files {
 	char names[TR_HF_FILES_MAX][NAME_MAX + 1];
 	struct safetensors files[TR_HF_FILES_MAX]; /* their tables; one at a time is open */
 	size_t opened;
+	char model[TR_DIGEST_HEX_MAX]; /* of model.safetensors, in a checkpoint of ours; "": it is none */
 };
 
 /* Where a tensor of the layout is. */
@@ -295,6 +297,10 @@ static tr_status load(const char *folder, const struct layout *layout, struct we
 		char path[FILE_PATH_MAX];
 		name_path(folder, w, f, path);
 		status = safetensors_open_again(path, &w->files[f], error);
+		if (status == TR_OK && w->model[0] != '\0' &&
+		    strcmp(w->names[f], MANIFEST_MODEL) == 0)
+			status = checkpoint_check_file(MANIFEST_MODEL, w->model, NULL, &w->files[f],
+			    error);
 		if (status == TR_OK)
 			status = load_file(layout, w, f, places, piece, params, error);
 		safetensors_rest(&w->files[f]);
@@ -359,7 +365,11 @@ static tr_status import(const char *folder, const char *to, struct weight_files 
     struct hf_result *result, struct tr_error *error)
 {
 	struct layout layout;
-	tr_status status = hf_config_read(folder, &result->config, error);
+	struct manifest manifest = { .step = 0 };
+	if (checkpoint_manifest(folder, &manifest, NULL) ==
+	    TR_OK) /* a checkpoint of ours: it has digests */
+		memcpy(w->model, manifest.model, sizeof(w->model));
+	tr_status status = hf_config_read(folder, manifest.config, &result->config, error);
 	if (status == TR_OK)
 		status = open_files(folder, w, error);
 	if (status == TR_OK)

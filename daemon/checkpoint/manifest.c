@@ -68,12 +68,24 @@ static void add_costs(struct json *j, const struct sync_costs *costs)
 	add_uint(j, costs_keys[4], (uint64_t)(1e3 * costs->flight_s));
 }
 
+static void add_job(struct json *j, const struct manifest_job *job)
+{
+	json_key(j, "job");
+	json_object(j);
+	add_uint(j, "id", job->id);
+	add_string(j, "name", job->name);
+	add_uint(j, "submitted_unix_ms", job->submitted_unix_ms);
+	json_end(j);
+}
+
 char *manifest_text(const struct manifest *m)
 {
 	struct json j = { 0 };
 	json_object(&j);
 	add_string(&j, "format", MANIFEST_FORMAT);
 	add_uint(&j, "version", MANIFEST_VERSION);
+	if (m->job.id > 0)
+		add_job(&j, &m->job);
 	add_uint(&j, "step", m->step);
 	if (m->round > 0)
 		add_uint(&j, "round", m->round);
@@ -87,6 +99,8 @@ char *manifest_text(const struct manifest *m)
 	if (m->costs.merges > 0)
 		add_costs(&j, &m->costs);
 	add_string(&j, "spec", m->spec);
+	if (m->order[0] != '\0')
+		add_string(&j, "order", m->order);
 	if (m->dropout > 0) {
 		json_key(&j, "dropout");
 		json_double(&j, m->dropout);
@@ -98,6 +112,8 @@ char *manifest_text(const struct manifest *m)
 	}
 	json_key(&j, "files");
 	json_object(&j);
+	if (m->config[0] != '\0')
+		add_string(&j, MANIFEST_CONFIG, m->config);
 	add_string(&j, MANIFEST_MODEL, m->model);
 	if (m->optimizer[0] != '\0')
 		add_string(&j, MANIFEST_OPTIMIZER, m->optimizer);
@@ -193,6 +209,23 @@ static void read_files(struct json_reader *r, struct manifest *m)
 			json_read_string(r, m->model, sizeof(m->model));
 		else if (strcmp(name, MANIFEST_OPTIMIZER) == 0)
 			json_read_string(r, m->optimizer, sizeof(m->optimizer));
+		else if (strcmp(name, MANIFEST_CONFIG) == 0)
+			json_read_string(r, m->config, sizeof(m->config));
+		else
+			json_read_skip(r);
+	}
+}
+
+static void read_job(struct json_reader *r, struct manifest_job *job)
+{
+	char key[32];
+	for (json_read_object(r); json_read_key(r, key, sizeof(key));) {
+		if (strcmp(key, "id") == 0)
+			json_read_uint(r, &job->id);
+		else if (strcmp(key, "name") == 0)
+			json_read_string(r, job->name, sizeof(job->name));
+		else if (strcmp(key, "submitted_unix_ms") == 0)
+			json_read_uint(r, &job->submitted_unix_ms);
 		else
 			json_read_skip(r);
 	}
@@ -226,6 +259,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			json_read_uint(&r, &m.age);
 		else if (strcmp(key, "spec") == 0)
 			json_read_string(&r, m.spec, sizeof(m.spec));
+		else if (strcmp(key, "order") == 0)
+			json_read_string(&r, m.order, sizeof(m.order));
 		else if (strcmp(key, "dropout") == 0)
 			read_dropout(&r, &m.dropout);
 		else if (strcmp(key, lr_keys[0]) == 0)
@@ -236,6 +271,8 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 			read_account(&r, key, &m.account);
 		else if (is_cost(key))
 			read_cost(&r, key, &m.costs);
+		else if (strcmp(key, "job") == 0)
+			read_job(&r, &m.job);
 		else if (strcmp(key, "files") == 0)
 			read_files(&r, &m);
 		else

@@ -8,14 +8,24 @@
 #include "collectives/sync/lease.h"
 #include "common/digest.h"
 #include "common/error.h"
+#include "common/limits.h"
 
 #define MANIFEST_NAME      "manifest.json"
 #define MANIFEST_MODEL     "model.safetensors"
 #define MANIFEST_OPTIMIZER "optimizer.safetensors"
+#define MANIFEST_CONFIG    "config.json" /* hf_config.h */
 #define MANIFEST_BYTES_MAX 65536
 
+/* A job among those of all clusters: each of them counts from 1. */
+struct manifest_job {
+	uint64_t id; /* 0: nobody knows (an older file, an import) */
+	uint64_t submitted_unix_ms;
+	char name[TR_NAME_MAX];
+};
+
 struct manifest {
-	uint64_t step;  /* committed steps that the state holds */
+	struct manifest_job job; /* whose it is */
+	uint64_t step;           /* committed steps that the state holds */
 	uint64_t round; /* of the group, that committed the last of them; 0: the same number */
 	uint64_t seed;
 	uint64_t samples;             /* counted */
@@ -25,10 +35,12 @@ struct manifest {
 	    age; /* steps that made the moments, of who wrote them: as many as `step`, but where it came later or began anew (sync.mode) */
 	struct sync_costs costs; /* of its merges. merges 0: none */
 	char spec[TR_DIGEST_HEX_MAX]; /* digest of what determines the samples: model, text, seed, batch. "": imported */
+	char order[TR_DIGEST_HEX_MAX]; /* of what determines which sample a number is: text, seed, context. "": imported, or it is an old file */
 	double dropout; /* of the job (train.dropout): for who trains on elsewhere. 0: none, or it is an old file */
 	double lr_base[2]; /* HDET (struct tr_sync_options): base of the learning rates and its momentum; zeros: none */
 	char model[TR_DIGEST_HEX_MAX];     /* digests of the files */
 	char optimizer[TR_DIGEST_HEX_MAX]; /* "": there is none, the moments are zero */
+	char config[TR_DIGEST_HEX_MAX];    /* "": it is an old file, and nobody knows */
 };
 
 /* The text, to be freed; NULL: out of memory. */

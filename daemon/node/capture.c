@@ -9,6 +9,19 @@
 
 #define READS_PER_TURN 8
 
+/* Once, until it works again. */
+static void tell_stuck(struct capture *capture)
+{
+	int cause = capture->log.stuck;
+	if (cause != 0 && !capture->stuck)
+		log_warn("logs",
+		    "job %llu: the log of peer %llu cannot be rotated: cannot rename %s: %s; it "
+		    "goes on in that file, beyond %llu bytes",
+		    (unsigned long long)capture->job, (unsigned long long)capture->peer,
+		    capture->log.path, strerror(cause), (unsigned long long)capture->log.bytes_max);
+	capture->stuck = cause != 0;
+}
+
 static void write_log(struct capture *capture, const void *data, size_t bytes)
 {
 	struct tr_error error;
@@ -22,6 +35,7 @@ static void write_log(struct capture *capture, const void *data, size_t bytes)
 			    (unsigned long long)capture->lost_bytes);
 		capture->write_failed = false;
 		capture->lost_bytes = 0;
+		tell_stuck(capture);
 		return;
 	}
 	if (!capture->write_failed)

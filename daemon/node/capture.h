@@ -35,6 +35,7 @@ struct capture {
 	uv_timer_t partial;           /* writes unfinished lines */
 	unsigned handles_open;
 	bool finishing, write_failed;
+	bool stuck;                             /* the log cannot be rotated; that was said */
 	uint64_t lost_bytes;                    /* since it failed */
 	void (*grown)(struct capture *capture); /* there is more to read in the log */
 	void (*drained)(struct capture

@@ -62,6 +62,8 @@ char **environment_of(const Traind__Peer__StartWorker *start, bool set_omp, uint
 	if (command != NULL && set_omp)
 		add(&list, "OMP_NUM_THREADS=1");
 	add(&list, "TRAIND_JOB_ID=%" PRIu64, start->job_id);
+	if (command == NULL && start->submitted_unix_ms > 0)
+		add(&list, "TRAIND_JOB_SUBMITTED_UNIX_MS=%" PRIu64, start->submitted_unix_ms);
 	add(&list, "TRAIND_PEER_ID=%" PRIu64, start->peer);
 	add(&list, "TRAIND_NODE_ID=%" PRIu64, node);
 	if (kept[0] != '\0')

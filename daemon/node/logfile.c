@@ -124,22 +124,32 @@ tr_status logfile_open_old(struct logfile *log, const char *path, unsigned files
 	return st;
 }
 
-static tr_status rotate(struct logfile *log, struct tr_error *error)
+/* False: the file system does not let it (errno). Then all bytes that are kept are where sizes say. */
+static bool shift(struct logfile *log)
 {
 	char from[PATH_MAX], to[PATH_MAX];
-	(void)close(log->fd);
 	for (unsigned age = log->files_max - 1; age > 0; age--) {
 		name_of(log, age - 1, from);
 		name_of(log, age, to);
 		if (rename(from, to) == 0) {
 			log->sizes[age] = log->sizes[age - 1];
-		} else if (errno == ENOENT) { /* not yet written, or somebody removed it */
+			log->sizes[age - 1] = 0;
+		} else if (errno != ENOENT) {
+			return false;
+		} else if (log->sizes[age - 1] > 0) { /* somebody removed it */
 			(void)unlink(to);
-			log->sizes[age] = 0;
-		}
+			log->sizes[age] = log->sizes[age - 1] = 0;
+		} /* else it was not written yet, or moved when the one before it could not be */
 	}
-	if (log->files_max == 1)
-		(void)unlink(log->path);
+	return log->files_max > 1 || unlink(log->path) == 0 || errno == ENOENT;
+}
+
+static tr_status rotate(struct logfile *log, struct tr_error *error)
+{
+	log->stuck = shift(log) ? 0 : errno;
+	if (log->stuck != 0)
+		return TR_OK; /* the same file goes on, however large */
+	(void)close(log->fd);
 	log->sizes[0] = 0;
 	write_place(log);
 	return open_newest(log, error);

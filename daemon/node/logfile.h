@@ -18,6 +18,7 @@
 struct logfile {
 	char path[PATH_MAX - 16];
 	int fd; /* of the newest file; -1: read only */
+	int stuck; /* why the newest file could not be renamed (errno), so that it grows; 0: it could */
 	unsigned files_max;
 	uint64_t bytes_max;                /* of one file */
 	uint64_t sizes[LOGFILE_FILES_MAX]; /* [0]: the newest */
@@ -30,7 +31,7 @@ tr_status logfile_open(struct logfile *log, const char *path, uint64_t bytes_max
 /* For reading what an earlier process wrote. TR_ENOTFOUND. */
 tr_status logfile_open_old(struct logfile *log, const char *path, unsigned files_max,
     struct tr_error *error);
-/* Rotates first if the piece does not fit. On an error (disk full) the piece is lost, the file stays whole. */
+/* Rotates first if the piece does not fit; where that cannot be done it goes on in the file that there is. On an error (disk full) the piece is lost, the file stays whole. */
 tr_status logfile_write(struct logfile *log, const void *data, size_t bytes, struct tr_error *error);
 uint64_t logfile_begin(const struct logfile *log); /* position of the oldest byte kept */
 /* Reads at most `max` bytes at *position, which moves to the oldest byte kept if those before are gone, and then past

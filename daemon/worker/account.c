@@ -15,12 +15,20 @@
 
 #define TELL_EVERY_S 0.5
 
+/* An old checkpoint does not say; its order is the same if the whole of it is. */
+bool trainer_account_differs(const struct trainer *t, const struct manifest *manifest)
+{
+	if (manifest->order[0] != '\0')
+		return strcmp(manifest->order, t->order_digest) != 0;
+	return manifest->spec[0] != '\0' && strcmp(manifest->spec, t->spec_digest) != 0;
+}
+
 void trainer_account_resume(struct trainer *t, const struct manifest *manifest)
 {
 	*t->account = manifest->account;
 	if (t->account->cursor == 0) /* of a version that kept none: whole batches, in order */
 		t->account->cursor = manifest->step * t->batch;
-	if (manifest->spec[0] != '\0' && strcmp(manifest->spec, t->spec_digest) != 0)
+	if (trainer_account_differs(t, manifest))
 		t->account->anew = t->account->cursor;
 	if (!job_sync_is_rare(t->spec->sync))
 		lease_drop_free(t->account);

@@ -43,8 +43,9 @@ static unsigned long number_of(const char *variable)
 	return text != NULL ? strtoul(text, NULL, 10) : 0;
 }
 
-static void tell_numbers(struct trainer *trainer)
+static void tell_numbers(struct trainer *trainer, uint64_t job)
 {
+	trainer_is_of(trainer, job, number_of("TRAIND_JOB_SUBMITTED_UNIX_MS"));
 	trainer_is_on(trainer, number_of("TRAIND_NODE_ID"));
 	trainer_look_often(trainer, (unsigned)number_of("TRAIND_DRIFT_STEPS"));
 	trainer_pause_remesh(trainer, (unsigned)number_of("TRAIND_REMESH_PAUSE_MS"));
@@ -76,7 +77,7 @@ static int train(tr_group *group)
 	int result = 0;
 	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
 		const char *folder = getenv("TRAIND_SAMPLES_LOG"), *kept = getenv("TRAIND_KEPT");
-		tell_numbers(trainer);
+		tell_numbers(trainer, assignment.job);
 		if (kept != NULL)
 			trainer_keep(trainer, kept);
 		tr_status status = folder != NULL ? trainer_log_samples(trainer, folder, &error)

@@ -91,6 +91,12 @@ static const char *row_text(struct json *json, const struct metrics_row *row)
 	json_double(json, row->step_s);
 	json_key(json, "planned_step_s");
 	json_double(json, row->planned_step_s);
+	if (row->job > 0) {
+		json_key(json, "job");
+		json_uint(json, row->job);
+		json_key(json, "submitted_unix_ms");
+		json_uint(json, row->submitted_unix_ms);
+	}
 	json_end(json);
 	return json_text(json);
 }

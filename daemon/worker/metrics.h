@@ -3,10 +3,10 @@
  * stands there once, also where its writer died behind the row and who writes next comes to the same step; again after a resume from an earlier step, or if a writer that was put out had only been stopped: the last one counts.
  *
  *	{"step":1,"unix_ms":1785315662345,"loss":5.54,"val_loss":null,"grad_norm":1.2,"lr":2e-05,"tokens_per_s":51000,"contributors":3,"view":1,
- *	 "sent_bytes":null,"dense_bytes":null,"hidden":null,"step_s":0.041,"planned_step_s":null}
+ *	 "sent_bytes":null,"dense_bytes":null,"hidden":null,"step_s":0.041,"planned_step_s":null,"job":3,"submitted_unix_ms":1785315660012}
  *
  * sent_bytes, dense_bytes and hidden are of sync modes other than ddp (traind.v1.Merges); step_s is the time since the commit before, planned_step_s of jobs
- * that were planned (traind.v1.JobPlan).
+ * that were planned (traind.v1.JobPlan). job and submitted_unix_ms say whose the row is, since a folder may be used by one job after another.
  */
 #ifndef TR_DAEMON_WORKER_METRICS_H
 #define TR_DAEMON_WORKER_METRICS_H
@@ -19,6 +19,7 @@
 struct metrics_row {
 	uint64_t step, view, unix_ms; /* when the step was committed */
 	unsigned contributors;
+	uint64_t job, submitted_unix_ms; /* struct manifest_job; 0: not written */
 	double loss, val_loss, grad_norm, lr, tokens_per_s; /* NaN: written as null */
 	double sent_bytes, dense_bytes, hidden;
 	double step_s, planned_step_s;

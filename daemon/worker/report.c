@@ -72,6 +72,8 @@ static void add_metrics(struct trainer *t, const struct tr_round *round,
     const struct tr_report *report, bool ended)
 {
 	struct metrics_row row = { .step = report->step,
+		.job = t->owner.id,
+		.submitted_unix_ms = t->owner.submitted_unix_ms,
 		.unix_ms = unix_ms(),
 		.view = round->view,
 		.contributors = round->contributors,
@@ -192,7 +194,8 @@ static uint64_t moments_age(const struct trainer *t)
 
 struct manifest trainer_manifest(const struct trainer *t)
 {
-	struct manifest manifest = { .step = t->counters->step,
+	struct manifest manifest = { .job = t->owner,
+		.step = t->counters->step,
 		.seed = t->spec->optimizer->seed,
 		.samples = t->counters->samples,
 		.dropout = t->spec->optimizer->dropout,
@@ -206,5 +209,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 	(void)outer_lr_base(t, manifest.lr_base);
 	for (size_t i = 0; i < sizeof(manifest.spec); i++)
 		manifest.spec[i] = t->spec_digest[i];
+	for (size_t i = 0; i < sizeof(manifest.order); i++)
+		manifest.order[i] = t->order_digest[i];
 	return manifest;
 }

@@ -18,28 +18,40 @@ static const char *text_or(const char *text, const char *otherwise)
 	return text != NULL ? text : otherwise;
 }
 
-/* Digest of what determines the samples and the model: two jobs that agree can go on from each other's checkpoints. */
+static tr_status digest_part(const Traind__V1__TrainSpec *part, char hex[TR_DIGEST_HEX_MAX],
+    struct tr_error *error)
+{
+	size_t bytes = traind__v1__train_spec__get_packed_size(part);
+	uint8_t *packed = malloc(bytes + 1);
+	if (packed == NULL)
+		return tr_error_set(error, TR_ENOMEM, "no memory to digest the job");
+	(void)traind__v1__train_spec__pack(part, packed);
+	(void)tr_digest_hex(tr_digest_of(packed, bytes), hex);
+	free(packed);
+	return TR_OK;
+}
+
+/* Digests of what determines the samples and the model: two jobs that agree can go on from each other's checkpoints; and of what determines their order alone, which a
+ * batch does not. */
 static tr_status digest_spec(struct trainer *t, struct tr_error *error)
 {
 	Traind__V1__Optimizer order = TRAIND__V1__OPTIMIZER__INIT;
 	Traind__V1__TrainSpec part = TRAIND__V1__TRAIN_SPEC__INIT;
+	Traind__V1__Model model = TRAIND__V1__MODEL__INIT;
+	model.context = t->spec->model->context;
 	order.seed = t->spec->optimizer->seed;
-	order.batch_tokens = t->spec->optimizer->batch_tokens;
-	/* Without what older versions did not have, if it is as they were. */
-	Traind__V1__Model model = *t->spec->model;
-	if (model.tied != NULL && strcmp(model.tied, "true") == 0)
-		model.tied = (char *)protobuf_c_empty_string;
 	part.model = &model;
 	part.data = t->spec->data;
 	part.optimizer = &order;
-	size_t bytes = traind__v1__train_spec__get_packed_size(&part);
-	uint8_t *packed = malloc(bytes);
-	if (packed == NULL)
-		return tr_error_set(error, TR_ENOMEM, "no memory to digest the job");
-	(void)traind__v1__train_spec__pack(&part, packed);
-	(void)tr_digest_hex(tr_digest_of(packed, bytes), t->spec_digest);
-	free(packed);
-	return TR_OK;
+	tr_status status = digest_part(&part, t->order_digest, error);
+	if (status != TR_OK)
+		return status;
+	order.batch_tokens = t->spec->optimizer->batch_tokens;
+	/* Without what older versions did not have, if it is as they were. */
+	model = *t->spec->model;
+	if (model.tied != NULL && strcmp(model.tied, "true") == 0)
+		model.tied = (char *)protobuf_c_empty_string;
+	return digest_part(&part, t->spec_digest, error);
 }
 
 static tr_status read_settings(struct trainer *t, struct tr_error *error)
@@ -215,11 +227,11 @@ void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
 {
 	if (manifest->spec[0] == '\0')
 		log_info("trainer", "starts from weights that were imported");
-	else if (strcmp(manifest->spec, t->spec_digest) != 0)
+	else if (trainer_account_differs(t, manifest))
 		log_warn("trainer",
-		    "the checkpoint is of a job with another text, seed or batch: samples are "
-		    "counted "
-		    "from step %llu of this one",
+		    "the checkpoint is of a job with another %s: samples are counted from step "
+		    "%llu of this one",
+		    manifest->seed != t->spec->optimizer->seed ? "train.seed" : "text",
 		    (unsigned long long)manifest->step);
 	*t->counters = (struct trainer_counters){ .start = manifest->step,
 		.step = manifest->step,
@@ -325,6 +337,13 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	}
 	*out = t;
 	return TR_OK;
+}
+
+void trainer_is_of(struct trainer *t, uint64_t job, uint64_t submitted_unix_ms)
+{
+	t->owner.id = job;
+	t->owner.submitted_unix_ms = submitted_unix_ms;
+	(void)snprintf(t->owner.name, sizeof(t->owner.name), "%s", t->job->name);
 }
 
 void trainer_destroy(struct trainer *t)

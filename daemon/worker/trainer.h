@@ -29,6 +29,8 @@ tr_status trainer_log_samples(struct trainer *trainer, const char *folder, struc
 void trainer_pause_remesh(struct trainer *trainer, unsigned milliseconds);
 /* For tests: whoever gets a shard waits so long for it. */
 void trainer_pause_join(struct trainer *trainer, unsigned milliseconds);
+/* Which job it is, for what it writes. */
+void trainer_is_of(struct trainer *trainer, uint64_t job, uint64_t submitted_unix_ms);
 /* Id of the node that this worker is on, so that its job can be planned anew. */
 void trainer_is_on(struct trainer *trainer, uint64_t node);
 /* For tests: whether steps are as planned is looked at each so many, the same of all workers; 0: as ever. */

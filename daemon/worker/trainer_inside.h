@@ -84,6 +84,7 @@ struct trainer {
 	tr_group *group;
 	const Traind__V1__JobSpec *job;
 	const Traind__V1__TrainSpec *spec; /* of it */
+	struct manifest_job owner;         /* that; id 0: nobody said so */
 	uint64_t steps;
 	uint64_t batch; /* sequences of a global batch */
 	size_t micro;   /* sequences computed at once */
@@ -119,7 +120,7 @@ struct trainer {
 	struct lease_account *account;     /* of samples: in the group's memory, and its state */
 	uint64_t *numbers;                 /* [batch + 1]: samples of the step under way */
 	int32_t *inputs, *targets;         /* [micro, context] */
-	char spec_digest[TR_DIGEST_HEX_MAX];
+	char spec_digest[TR_DIGEST_HEX_MAX], order_digest[TR_DIGEST_HEX_MAX]; /* struct manifest */
 	struct outer outer;      /* sync modes but ddp */
 	struct alike alike;      /* ddp */
 	struct sharded *sharded; /* NULL: each worker holds the whole model */
@@ -196,6 +197,8 @@ tr_status trainer_scale_arrived(struct trainer *t, const struct tr_round *round,
 
 /* account.c: the account of samples, before tr_sync or the group knows it: that of the checkpoint, or as if all steps so far had used theirs. */
 void trainer_account_resume(struct trainer *t, const struct manifest *manifest);
+/* account.c: whether a number is another sample there than in this job. */
+bool trainer_account_differs(const struct trainer *t, const struct manifest *manifest);
 /* account.c, ddp: the batch of a committed round is counted, but for those of it whose data did not arrive; if it was not applied since the workers
  * were not alike, it is dropped. */
 tr_status trainer_account_batch(struct trainer *t, const struct tr_round *round, bool alike,

@@ -62,7 +62,7 @@ static void build(struct probe *p, const char *folder, size_t sequences, size_t 
 	struct tr_error error;
 	struct model_config config;
 	gemm_setup();
-	check(hf_config_read(folder, &config, &error), &error);
+	check(hf_config_read(folder, "", &config, &error), &error);
 	check(layout_init(&config, &p->layout, &error), &error);
 	check(pool_create(threads, &p->pool, &error), &error);
 	check(model_create(&p->layout, micro, p->pool, &p->model, &error), &error);

@@ -14,7 +14,7 @@ import grpc
 
 from stubs import pb, rpc
 
-OVER = (pb.JOB_STATE_DONE, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED)
+OVER = (pb.JOB_STATE_DONE, pb.JOB_STATE_FAILED, pb.JOB_STATE_CANCELLED, 99)  # of which trainctl knows three
 
 
 def training_job(step=0, steps=10, state=pb.JOB_STATE_RUNNING, **progress):
@@ -39,6 +39,7 @@ class FakeTrainer(rpc.TrainerServicer):
         self.changed = threading.Condition()
         self.asked, self.answer = threading.Event(), threading.Event()  # a call that is held has come, and may be answered
         self.held = None
+        self.logs_break = False  # streams of output, behind their job's end
         self.server, self.port = None, 0
 
     # ---- for the test
@@ -172,4 +173,6 @@ class FakeTrainer(rpc.TrainerServicer):
             at += len(chunks)
             yield from (chunk for chunk in chunks if not request.one_rank or chunk.rank == request.rank)
             if over and not chunks:
+                if self.logs_break and self.jobs[request.job_id].state in OVER:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "it went away")
                 return

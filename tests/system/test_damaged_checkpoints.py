@@ -40,12 +40,16 @@ def begun(tmp_path_factory, cluster, text):
     return run
 
 
-@pytest.mark.parametrize("tp, file", ((2, "optimizer.safetensors"), (1, "model.safetensors"), (2, "manifest.json")))
+@pytest.mark.parametrize("tp, file", ((2, "optimizer.safetensors"), (1, "model.safetensors"), (2, "manifest.json"), (1, "config.json")))
 def test_a_job_begins_with_the_one_before(tmp_path, cluster, begun, text, tp, file):
     """Of shards, of whole models; where digests show it, and where the manifest does."""
     copy, run = tmp_path / "copy", tmp_path / "run"
     shutil.copytree(begun, copy, symlinks=True)
-    flip(copy / "step-00000020" / file)
+    if file == "config.json":  # other heads: nothing but its digest tells
+        config = copy / "step-00000020" / file
+        config.write_text(config.read_text().replace('"n_head":4', '"n_head":2'))
+    else:
+        flip(copy / "step-00000020" / file)
     job = cluster.submit(sharded_spec(text, run, tp, workers=2, steps=STEPS, resume=copy))
     done = cluster.wait_job(job, "DONE")
     events = cluster.events(done)

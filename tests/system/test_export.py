@@ -3,6 +3,7 @@ tests/parity/test_huggingface.py."""
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 
 import numpy
@@ -76,14 +77,34 @@ def test_weights_in_and_out_of_jobs(tmp_path, there):
     config = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert {key: config[key] for key in CONFIG} == CONFIG
 
-    # The same file again: its folder holds the second job's now.
+    # The same folder again, fewer steps: both jobs' checkpoints and losses are there.
+    whole = job.read_text()
+    job.write_text(whole.replace("steps: 5", "steps: 3"))
     there("launch", job)
-    for verb, file in (("export", tmp_path / "second"), ("plot", tmp_path / "loss.svg")):
+    for number, steps in ((1, 5), (2, 3)):
+        told = trainctl_json("export", number, "-o", tmp_path / f"of-{number}", environment=there.environment)
+        assert told["step"] == steps and told["checkpoint"] == str(tmp_path / "run" / f"step-{steps:08d}")
+        told = trainctl_json("plot", number, "-o", tmp_path / f"{number}.svg", environment=there.environment)
+        assert told["runs"] == [{"name": f"job {number}  from-weights", "steps": steps}]
+
+    # And the same file again: its last checkpoint takes the place of the first job's.
+    job.write_text(whole)
+    there("launch", job)
+    refused = there("export", 1, "-o", tmp_path / "third", check=False)
+    assert refused.returncode == 1 and not (tmp_path / "third").exists()
+    assert refused.stderr == (f"trainctl: job 1: its newest checkpoint, {tmp_path / 'run'}/step-00000005, is not there any more: job 3 ('from-weights') "
+                              "has written in its folder since; a folder's path takes what is here\n")
+    assert trainctl_json("plot", 1, "-o", tmp_path / "loss.svg", environment=there.environment)["runs"][0]["steps"] == 5
+
+    # What older workers wrote does not say whose it is.
+    for path in (tmp_path / "run" / "metrics.jsonl", tmp_path / "run" / "latest" / "manifest.json"):
+        path.write_text(re.sub(r',"job":(\d+,"submitted_unix_ms":\d+|{[^}]*})', "", path.read_text()))
+    for verb, file in (("export", tmp_path / "third"), ("plot", tmp_path / "third.svg")):
         refused = there(verb, 1, "-o", file, check=False)
         assert refused.returncode == 2 and not file.exists()
-        assert refused.stderr == ("trainctl: job 1: job 2 has the same checkpoint.dir and has written there since, on this machine or another: "
-                                  f"give 2, or the folder's path to take what is here: {tmp_path / 'run'}\n")
-        there(verb, 2, "-o", file)
+        assert refused.stderr == ("trainctl: job 1: job 3 has the same checkpoint.dir and has written there since, on this machine or another: "
+                                  f"give 3, or the folder's path to take what is here: {tmp_path / 'run'}\n")
+        there(verb, 3, "-o", file)
         assert file.exists()
 
     # Another shape of attention, of which no tensor tells.

@@ -95,11 +95,12 @@ def test_each_sample_once_with_a_death_and_a_join(tmp_path, text, mode, settings
 
 @pytest.mark.parametrize("mode", ["ddp", "diloco", "tp"])
 def test_an_order_that_began_anew(tmp_path, text, mode):  # noqa: F811
-    """After a resume with another seed it is said, also of a job that goes on from that one's checkpoint; with the same seed it is not."""
-    def spec(run, steps, seed, resume=""):
+    """After a resume with another seed it is said, also of a job that goes on from that one's checkpoint; with the same seed it is not, whatever the batch."""
+    def spec(run, steps, seed, resume="", batch=BATCH):
         made = (rare(mode, text, tmp_path / run, 1, steps, inner_steps=5) if mode == "diloco"
                 else job_spec(text, tmp_path / run, 1, steps, heads=4))
         made.train.optimizer.seed, made.train.checkpoint.resume = seed, str(resume)
+        made.train.optimizer.batch_tokens = batch * made.train.model.context
         if mode == "tp":
             made.mesh.workers_per_node = made.mesh.tp = 2
         return made
@@ -113,6 +114,8 @@ def test_an_order_that_began_anew(tmp_path, text, mode):  # noqa: F811
         assert told["anew"] == 0 and said.startswith("every sample once: ") and said.count("\n") == 1
         told, said = ran("same", 20, 7, tmp_path / "first")
         assert told["anew"] == 0 and said.startswith("every sample once: ") and said.count("\n") == 1
+        told, said = ran("larger", 20, 7, tmp_path / "first", 2 * BATCH)
+        assert told["anew"] == 0 and said.startswith("every sample once: ") and said.count("\n") == 1
         given = 10 * BATCH
         for run, steps, resume in (("other", 20, "first"), ("on", 30, "other")):
             told, said = ran(run, steps, 8, tmp_path / resume)
@@ -120,7 +123,7 @@ def test_an_order_that_began_anew(tmp_path, text, mode):  # noqa: F811
             assert told["anew"] == given and "every sample once" not in said
             assert said.splitlines()[-1] == (
                 f"the order began anew with number {given}: the {given} before it are of the checkpoint that the job went on from, of a job "
-                f"with another seed, text or batch; of epoch {given // told['per_epoch']} some may be used twice and others never")
+                f"with another seed or text; of epoch {given // told['per_epoch']} some may be used twice and others never")
 
 
 @pytest.mark.parametrize("on_loss", ["replay", "drop"])

@@ -146,6 +146,21 @@ def test_ends(fake, job_file):
     assert done.returncode == 2 and done.stderr == "trainctl: train.lr: found 7, allowed: a number from 0 to 1\n"
 
 
+@pytest.mark.parametrize("words", ([], ["--json"]))
+def test_states_of_a_newer_memberd(fake, job_file, words):
+    """98 is one that passes; the stream ends after 99."""
+    fake.on_submit = lambda spec: training_job(state=98)
+    process = start(fake, "launch", job_file, *words)
+    wait_watched(fake)
+    fake.update(1, lambda row: setattr(row, "state", pb.JOB_STATE_RUNNING))
+    fake.end(1, 99, "out of luck")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 6
+    assert "job 1 is in a state that this trainctl does not know (98): its memberd is newer; following it all the same\n" in out + err
+    assert err.endswith("trainctl: job 1 ended in a state that this trainctl does not know (99): its memberd is newer: out of luck\n")
+    assert not words or json.loads(out)["state"] == "unknown"
+
+
 def test_launch_json_is_the_job(fake, job_file):
     fake.on_submit = lambda spec: training_job(step=10, state=pb.JOB_STATE_DONE, loss=2.5)
     done = run(fake, "launch", job_file, "--json")
@@ -170,6 +185,21 @@ def test_output_of_ranks(fake):
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, err
     assert out.splitlines() == ["[0] one", "[1] other", "[0] two", "[0] end without newline"]
+
+
+def test_output_that_is_cut_is_told(fake):
+    """Its stream breaks behind the job's end, and once more when it was begun again."""
+    fake.on_submit = command_job
+    fake.logs_break = True
+    process = start(fake, "launch", "-n", "2", "--", "worker")
+    wait_watched(fake)
+    fake.log(1, 0, b"one\n", position=0)
+    fake.log(1, 1, b"other\n", position=0)
+    fake.end(1)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0 and out.splitlines() == ["[0] one", "[1] other"]
+    assert err == ("trainctl: the end of job 1's output may be missing: it went away; peer 1's was shown up to byte 4, peer 2's was shown up to byte 6; "
+                   "`trainctl logs 1` shows what is kept\n")
 
 
 def test_one_rank_is_raw(fake):

@@ -91,6 +91,24 @@ static inline void write_step(struct fixture *f, uint64_t step, char path[CHECKP
 		fail_msg("%s", error.text);
 }
 
+/* What a text file has once becomes something else of the same length or shorter. */
+static inline void replace_in(const char *folder, const char *name, const char *from, const char *to)
+{
+	char path[CHECKPOINT_PATH_MAX + 32], text[8192];
+	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	FILE *file = fopen(path, "r+");
+	assert_non_null(file);
+	size_t length = fread(text, 1, sizeof(text) - 1, file);
+	text[length] = '\0';
+	char *at = strstr(text, from);
+	assert_non_null(at);
+	rewind(file);
+	assert_true(fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
+	assert_int_equal(fflush(file), 0);
+	assert_int_equal(ftruncate(fileno(file), ftell(file)), 0);
+	assert_int_equal(fclose(file), 0);
+}
+
 /* Of any name that begins with a dot. */
 static inline unsigned hidden_left(const struct fixture *f)
 {

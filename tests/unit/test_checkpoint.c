@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "daemon/checkpoint/checkpoint_dir.h"
+#include "daemon/checkpoint/hf_config.h"
 #include "daemon/worker/patience.h"
 #include "daemon/worker/saver.h"
 #include "checkpoint_fixture.h"
@@ -94,6 +95,24 @@ static void test_moments_of_fewer_steps(void **state)
 	}
 }
 
+/* Whose it is. */
+static void test_a_job(void **state)
+{
+	(void)state;
+	static struct manifest manifest, back;
+	(void)tr_digest_hex((struct tr_digest){ 1, 2 }, manifest.model);
+	for (uint64_t id = 0; id < 2; id++) {
+		manifest.job = (struct manifest_job){ id, 1764417600123, "a \"job\"" };
+		char *text = manifest_text(&manifest);
+		assert_non_null(text);
+		assert_int_equal(manifest_parse(text, strlen(text), &back, NULL), TR_OK);
+		free(text);
+		assert_true(back.job.id == id);
+		assert_string_equal(back.job.name, id == 0 ? "" : "a \"job\"");
+		assert_true(back.job.submitted_unix_ms == (id == 0 ? 0 : 1764417600123));
+	}
+}
+
 /* The job's dropout goes with them; what is no share is none. */
 static void test_dropout(void **state)
 {
@@ -139,6 +158,37 @@ static void test_damage(void **state)
 		assert_non_null(strstr(error.text, i < 2 ? names[i] : "optimizer.safetensors"));
 		assert_null(strchr(error.text, '\n'));
 	}
+}
+
+/* Another epsilon, which is as good a config.json: its digest tells. Checkpoints that have none are read as they are. */
+static void test_a_config_that_was_changed(void **state)
+{
+	struct fixture *f = *state;
+	static const char eps[] = "\"layer_norm_epsilon\":1e-05",
+	                  other[] = "\"layer_norm_epsilon\":1e-04";
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX], digest[64];
+	struct manifest manifest;
+	struct tr_error error;
+	struct model_config config;
+	write_step(f, 7, path);
+	assert_int_equal(checkpoint_config(path, &config, &manifest, found, &error), TR_OK);
+	assert_int_equal(strlen(manifest.config), TR_DIGEST_HEX_MAX - 1);
+	replace_in(path, HF_CONFIG_NAME, eps, other);
+	assert_int_equal(checkpoint_config(path, &config, &manifest, found, &error), TR_EDIGEST);
+	assert_int_equal(checkpoint_look(path, &f->layout, &manifest, found, &error), TR_EDIGEST);
+	assert_int_equal(checkpoint_read(path, &f->layout, &f->back, &manifest, found, &error),
+	    TR_EDIGEST);
+	assert_non_null(
+	    strstr(error.text, "/step-00000007: config.json is damaged: its digest is "));
+
+	(void)snprintf(digest, sizeof(digest), "\"config.json\":\"%s\",", manifest.config);
+	replace_in(path, MANIFEST_NAME, digest, "");
+	assert_int_equal(checkpoint_config(path, &config, &manifest, found, &error), TR_OK);
+	assert_true(config.norm_eps == 1e-4 && manifest.config[0] == '\0');
+	assert_int_equal(checkpoint_look(path, &f->layout, &manifest, found, &error), TR_EINVAL);
+	replace_in(path, HF_CONFIG_NAME, other, eps);
+	assert_int_equal(checkpoint_read(path, &f->layout, &f->back, &manifest, found, &error),
+	    TR_OK);
 }
 
 static int preads_to_failure; /* 0: none fails */
@@ -397,8 +447,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
 		cmocka_unit_test(test_an_order_that_began_anew),
 		cmocka_unit_test(test_moments_of_fewer_steps),
+		cmocka_unit_test(test_a_job),
 		cmocka_unit_test(test_dropout),
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_config_that_was_changed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_disk_that_does_not_give_it_up, setup,
 		    teardown),
 		cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),

@@ -210,10 +210,7 @@ static void an_export_names_the_one_before(void **state)
 	struct tr_error error;
 	write_steps(f, (const uint64_t[]){ 100, 120 }, 2);
 	for (size_t i = 2; i-- > 0;) {
-		if (i == 0) /* it has no digest: one that is torn is no JSON */
-			assert_int_equal(truncate(in(f, damaged[i]), 10), 0);
-		else
-			flip_a_byte(f, damaged[i]);
+		flip_a_byte(f, damaged[i]);
 		assert_int_not_equal(hf_export(f->folder.dir, in(f, "out"), NULL, NULL, &result,
 		                         &error),
 		    TR_OK);

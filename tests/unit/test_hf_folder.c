@@ -392,7 +392,7 @@ static void test_import_and_export(void **state)
 	struct fixture *f = *state;
 	struct hf_result result;
 	struct tr_error error;
-	char out[160], path[CHECKPOINT_PATH_MAX + 32];
+	char out[160], path[CHECKPOINT_PATH_MAX + 32], text[1024] = "";
 	struct safetensors_item *items = calloc(f->layout.tensor_count, sizeof(*items));
 	void *names = items == NULL ? NULL : weights_items(&f->layout, "", f->params, items);
 	assert_non_null(names);
@@ -435,6 +435,20 @@ static void test_import_and_export(void **state)
 	(void)snprintf(out, sizeof(out), "%s/damaged", f->root);
 	assert_int_equal(hf_export(f->to, out, NULL, NULL, &result, &error), TR_EDIGEST);
 	says(error.text, "model.safetensors is damaged");
+	/* Nor is it imported: it is one of ours, and has a manifest. */
+	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
+	says(error.text, "model.safetensors is damaged");
+	/* One of config.json, of which nothing else tells. */
+	(void)snprintf(path, sizeof(path), "%s/config.json", found);
+	fd = open(path, O_RDWR);
+	assert_true(fd >= 0 && pread(fd, text, sizeof(text), 0) > 0);
+	char *theta = memmem(text, sizeof(text), "10000", 5);
+	assert_non_null(theta);
+	assert_true(pwrite(fd, "3", 1, theta - text) == 1 && close(fd) == 0);
+	assert_int_equal(hf_export(f->to, out, NULL, NULL, &result, &error), TR_EDIGEST);
+	says(error.text, "config.json is damaged");
+	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
+	says(error.text, "config.json is damaged");
 	assert_int_equal(entries(f->root), 3);
 	free(arrays.params);
 	free(arrays.first);

@@ -233,6 +233,16 @@ static void test_environment_of_a_command(void **state)
 	assert_int_equal(count_of(environment, "TRAIND_KEPT=/n/kept/group-3"), 1);
 	assert_int_equal(count_of(environment, "OMP_NUM_THREADS=1"), 0);
 	environment_free(environment);
+	/* A trainer says in its checkpoints which job's they are. */
+	static const char submitted[] = "TRAIND_JOB_SUBMITTED_UNIX_MS=1764417600123";
+	start.submitted_unix_ms = 1764417600123;
+	environment = environment_of(&start, false, 7, "");
+	assert_int_equal(count_of(environment, submitted), 0);
+	environment_free(environment);
+	spec.command = NULL;
+	environment = environment_of(&start, false, 7, "");
+	assert_int_equal(count_of(environment, submitted), 1);
+	environment_free(environment);
 }
 
 static void test_specification_of_a_worker(void **state)

@@ -20,7 +20,7 @@ static tr_status read_text(const char *text, struct metrics_file *file, struct t
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
 	(void)close(fd);
-	tr_status status = metrics_file_read(path, file, error);
+	tr_status status = metrics_file_read(path, NULL, file, error);
 	(void)unlink(path);
 	return status;
 }
@@ -49,8 +49,41 @@ static void test_lines(void **state)
 	metrics_file_finish(&file);
 	assert_int_equal(read_text("{\"loss\":1}\n", &file, &error), TR_EINVAL);
 	assert_non_null(strstr(error.text, "no line of it is a training step"));
-	assert_int_equal(metrics_file_read("/nowhere/metrics.jsonl", &file, &error), TR_EIO);
+	assert_int_equal(metrics_file_read("/nowhere/metrics.jsonl", NULL, &file, &error), TR_EIO);
 	assert_non_null(strstr(error.text, "/nowhere/metrics.jsonl: No such file"));
+}
+
+/* A job's own, of a file that several used, and what it went on from. */
+static void test_lines_of_jobs(void **state)
+{
+	(void)state;
+#define ROW(step, loss, job) \
+	"{\"step\":" #step ",\"loss\":" #loss ",\"job\":" #job ",\"submitted_unix_ms\":7}\n"
+	static const char text[] = "{\"step\":1,\"loss\":9}\n{\"step\":2,\"loss\":8}\n" ROW(2, 7, 1)
+	    ROW(3, 6, 1) ROW(1, 5, 2) ROW(4, 4, 1) ROW(2, 3, 2);
+	struct metrics_file file;
+	struct metrics_job job = { 1, 7 };
+	char path[] = "/tmp/test-plot-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	(void)close(fd);
+	assert_int_equal(metrics_file_read(path, &job, &file, NULL), TR_OK);
+	assert_true(file.count == 4 && file.own == 3 && file.unknown == 2 && file.other.id == 2);
+	static const double losses[] = { 9, 7, 6, 4 };
+	for (size_t i = 0; i < 4; i++)
+		assert_true(file.points[i].step == i + 1 && file.points[i].loss == losses[i]);
+	metrics_file_finish(&file);
+	job.id = 2;
+	assert_int_equal(metrics_file_read(path, &job, &file, NULL), TR_OK);
+	assert_true(file.count == 2 && file.own == 2);
+	assert_true(file.points[0].loss == 5 && file.points[1].loss == 3);
+	metrics_file_finish(&file);
+	/* Another cluster's job 2. */
+	job.submitted_unix_ms = 8;
+	assert_int_equal(metrics_file_read(path, &job, &file, NULL), TR_OK);
+	assert_true(file.own == 0 && file.other.id == 2 && file.other.submitted_unix_ms == 7);
+	metrics_file_finish(&file);
+	(void)unlink(path);
 }
 
 static char *draw(const struct plot_run *runs, size_t count)
@@ -83,7 +116,7 @@ static void test_picture(void **state)
 			.loss = 5 - 0.002 * i,
 			.val_loss = i % 500 == 499 ? 5 - 0.002 * i : NAN,
 			.sent_bytes = NAN };
-	struct metrics_file file = { points, 2000 };
+	struct metrics_file file = { .points = points, .count = 2000 };
 	const struct plot_run runs[] = { { "a <b> & c", &file }, { "second", &file } };
 	char *svg = draw(runs, 1);
 	/* One panel: nobody knows what was sent. */
@@ -123,9 +156,38 @@ static void test_picture(void **state)
 	free(svg);
 }
 
+/* A run that blew up: as large as numbers get, and several in one point of the curve. */
+static void test_huge_losses(void **state)
+{
+	(void)state;
+	static const double losses[] = { 5, 1.79e308, 1.7e308, 1e308 };
+	enum { COUNT = 3 * PLOT_POINTS_MAX };
+	static struct metrics_point points[COUNT];
+	for (unsigned i = 0; i < COUNT; i++)
+		points[i] = (struct metrics_point){ .step = i + 1,
+			.loss = losses[i % 4],
+			.val_loss = losses[(i + 1) % 4],
+			.sent_bytes = 1.79e308 / COUNT * (i + 1) };
+	struct metrics_file file = { .points = points, .count = COUNT };
+	const struct plot_run run = { "huge", &file };
+	char *svg = draw(&run, 1);
+	assert_int_equal(count_of(svg, "nan") + count_of(svg, "inf"), 0);
+	assert_int_equal(count_of(svg, ">1.5e+308</text>"), 2);
+	for (const char *line = svg; (line = strstr(line, "points=\"")) != NULL;) {
+		double x, y;
+		int used;
+		unsigned drawn = 0;
+		for (line += 8; sscanf(line, "%lf,%lf%n", &x, &y, &used) == 2; line += used, drawn++)
+			assert_true(x >= 0 && x < 1100 && y >= 40 && y <= 360);
+		assert_true(drawn >= PLOT_POINTS_MAX / 2);
+	}
+	free(svg);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_picture) };
+		cmocka_unit_test(test_lines_of_jobs), cmocka_unit_test(test_picture),
+		cmocka_unit_test(test_huge_losses) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

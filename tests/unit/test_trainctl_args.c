@@ -47,6 +47,23 @@ static void test_options_and_words(void **state)
 	args_finish(&args);
 }
 
+/* As of a variable that is not set: nothing, never the current folder. Words of a command may be. */
+static void test_nothing(void **state)
+{
+	(void)state;
+	struct args args;
+	struct tr_error error;
+	assert_int_equal(PARSE(&args, &error, "--set", ""), TR_EINVAL);
+	assert_string_equal(error.text, "--set: found nothing, allowed: K=V");
+	assert_int_equal(PARSE(&args, &error, "--set="), TR_EINVAL);
+	assert_int_equal(PARSE(&args, &error, "a", ""), TR_EINVAL);
+	assert_string_equal(error.text, "found an empty word (''), which names nothing");
+	assert_int_equal(PARSE(&args, &error, "-n", "4", "printf", ""), TR_OK);
+	assert_int_equal(args.n_rest, 2);
+	assert_int_equal(args_rest_are_words(&args, &error), TR_EINVAL);
+	args_finish(&args);
+}
+
 static void test_command_follows(void **state)
 {
 	(void)state;
@@ -109,6 +126,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_options_and_words),
+		cmocka_unit_test(test_nothing),
 		cmocka_unit_test(test_command_follows),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_numbers),

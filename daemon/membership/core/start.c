@@ -54,6 +54,7 @@ void start_worker(struct membership *m, struct job *job, struct peer *peer, uint
 	start.master_address = job->master_address;
 	start.master_port = job->master_port;
 	start.restarts = job->restarts;
+	start.submitted_unix_ms = job->submitted_unix_ms;
 	(void)snprintf(run_id, sizeof(run_id), "job-%llu", (unsigned long long)job->id);
 	start.run_id = run_id;
 	start.spec = copy_message(m, &job->spec->base);
