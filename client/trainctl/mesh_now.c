@@ -7,6 +7,7 @@
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_strict.h"
+#include "daemon/plan/job_sync.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
 #include "daemon/plan/strict.h"
@@ -31,6 +32,18 @@ static bool is_possible(const struct mesh *mesh)
 	return true;
 }
 
+/* Of an answer whose sync section makes no sense nothing is asked. */
+static struct job_mesh_rounds rounds_of(const Traind__V1__JobSpec *spec)
+{
+	struct tr_sync_options options;
+	if (!job_sync_is_rare(spec->train->sync) ||
+	    job_sync_options(spec->train, spec->train->optimizer->steps, &options, NULL) != TR_OK)
+		return (struct job_mesh_rounds){ NULL, 0, 0 };
+	return (struct job_mesh_rounds){ spec->train,
+		spec->mesh != NULL && spec->mesh->chunks > 0 ? spec->mesh->chunks : 1,
+		job_mesh_sync_longest(&options) };
+}
+
 /* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */
 static struct mesh mesh_for(const Traind__V1__Job *job, uint32_t active)
 {
@@ -44,6 +57,7 @@ static struct mesh mesh_for(const Traind__V1__Job *job, uint32_t active)
 	    job_model_config(spec->train->model, &config, NULL) != TR_OK || config.context == 0)
 		return rules.job;
 	rules.sequences = order->batch_tokens / config.context;
+	rules.apart = rounds_of(spec);
 	return remesh_best(&rules, active);
 }
 

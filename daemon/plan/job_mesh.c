@@ -89,7 +89,7 @@ bool job_mesh_waits(const Traind__V1__JobSpec *spec)
 	const Traind__V1__Mesh *m = spec->mesh;
 
 	return (m != NULL && m->too_few != NULL && strcmp(m->too_few, "wait") == 0) ||
-	    (spec->train != NULL && job_sync_is_rare(spec->train->sync));
+	    job_mesh_copies(m) > 1;
 }
 
 static tr_status check_split(const struct model_config *model, const struct mesh *mesh,

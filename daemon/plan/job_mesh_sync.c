@@ -15,9 +15,7 @@ static const char *in_the_way(const Traind__V1__JobSpec *spec, char *text, size_
 	const Traind__V1__Mesh *m = spec->mesh;
 
 	(void)snprintf(text, bytes, "mesh.zero_owners is %u", m->zero_owners);
-	return job_is_strict(spec->train) ? "train.strict is true"
-	    : m->too_few != NULL && strcmp(m->too_few, "smaller") == 0
-	    ? "mesh.too_few is smaller, and no smaller mesh is made of replicas that train apart"
+	return job_is_strict(spec->train)                   ? "train.strict is true"
 	    : m->zero_owners > 0 && job_mesh_copies(m) == 1 ? text
 	    : m->n_shares > 0                               ? "mesh.shares is given"
 	    : job_mesh_balances(spec)                       ? "mesh.balance is on"
@@ -56,8 +54,7 @@ bool job_mesh_sync_streams(const struct tr_sync_options *o)
 	    o->alpha > 0;
 }
 
-/* Steps of the longest round: between merges; of the first one up to its fragment's, and the overlap. */
-static uint64_t longest(const struct tr_sync_options *o)
+uint64_t job_mesh_sync_longest(const struct tr_sync_options *o)
 {
 	uint64_t steps = o->inner_steps / o->fragments + (o->inner_steps % o->fragments > 0);
 
@@ -67,7 +64,7 @@ static uint64_t longest(const struct tr_sync_options *o)
 static tr_status check_longest(const struct tr_sync_options *o, uint64_t most, const char *why,
     const char *more, struct tr_error *error)
 {
-	uint64_t steps = longest(o);
+	uint64_t steps = job_mesh_sync_longest(o);
 	char round[64] = "";
 
 	if (steps <= most)
@@ -114,6 +111,11 @@ static tr_status check_copies(const Traind__V1__JobSpec *spec, const struct tr_s
 
 	if (copies == 1)
 		return TR_OK;
+	if (m->too_few != NULL && strcmp(m->too_few, "smaller") == 0)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh.too_few: found smaller, allowed: wait, since mesh.copies is %u: with "
+		    "fewer workers than one replica takes they wait for workers",
+		    copies);
 	if (m->auto_)
 		return no_copies(m, "mesh.auto plans whole models for this sync.mode", error);
 	if (dp % copies != 0)
@@ -180,6 +182,16 @@ uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struc
 	if (each.sums > 0)
 		most = less(most, JOB_MESH_SUMS_MAX / each.sums);
 	return most > 0 ? most : 1;
+}
+
+bool job_mesh_rounds_fit(const struct job_mesh_rounds *rounds, const struct mesh *mesh,
+    uint64_t batch)
+{
+	struct mesh alone = *mesh;
+
+	alone.size[MESH_DP] = 1;
+	return rounds->spec == NULL ||
+	    rounds->steps <= job_mesh_sync_steps_most(rounds->spec, &alone, rounds->chunks, batch);
 }
 
 static tr_status check_numbers(const Traind__V1__JobSpec *spec, const struct tr_sync_options *o,

@@ -24,6 +24,17 @@ bool job_mesh_sync_streams(const struct tr_sync_options *options);
 /* Steps that a round may have, by what numbers them: for rounds by time. `batch`: sequences of a step. */
 uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struct mesh *mesh,
     uint64_t chunks, uint64_t batch);
+/* What the longest round of replicas that train apart numbers has to fit. */
+struct job_mesh_rounds {
+	const Traind__V1__TrainSpec *spec; /* NULL: they do not, and nothing has to */
+	uint64_t chunks;                   /* mesh.chunks, 1 at least */
+	uint64_t steps;                    /* job_mesh_sync_longest */
+};
+/* Steps of the longest round: between merges; of the first one up to its fragment's, and the overlap. 0: it goes by time. */
+uint64_t job_mesh_sync_longest(const struct tr_sync_options *options);
+/* Whether it does over this mesh, also where one replica alone computes all of a step's `batch` sequences. */
+bool job_mesh_rounds_fit(const struct job_mesh_rounds *rounds, const struct mesh *mesh,
+    uint64_t batch);
 /* Of a job that has ranks and does not sum gradients at every step (job_sync_is_rare). `why`: "mesh.tp is 2". TR_EINVAL: begins with the key. */
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
     struct tr_error *error);

@@ -152,8 +152,7 @@ static const struct job_option rows[] = {
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "auto|smaller|wait", "auto", NULL,
 	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
 	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "
-	    "`wait` waits for them. `auto`: smaller, but where replicas train apart (any "
-	    "`sync.mode` but `ddp`) wait, since their mesh is not made anew." },
+	    "`wait` waits for them. `auto`: smaller, but with `copies` wait." },
 
 	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,
 	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "

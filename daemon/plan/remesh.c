@@ -41,6 +41,8 @@ struct mesh remesh_best(const struct remesh *rules, uint32_t contributors)
 			struct mesh mesh = with_shards(rules, pp, tp);
 			if (rules->strict && strict_width_parts(rules->config) % tp != 0)
 				continue;
+			if (!job_mesh_rounds_fit(&rules->apart, &mesh, rules->sequences))
+				continue;
 			if (ranks_shards(&mesh) > ranks_shards(&best) &&
 			    replica_fits(&mesh, contributors) &&
 			    job_mesh_allows(rules->config, &mesh, NULL) == TR_OK)
@@ -56,11 +58,12 @@ static bool is_better(const struct remesh *rules, const struct mesh *mesh, uint3
 	return ranks_shards(best) > ranks_shards(mesh);
 }
 
-static uint64_t settled_rounds(const struct remesh_counts *counts)
+static uint64_t settled_rounds(const struct remesh *rules, const struct remesh_counts *counts)
 {
+	uint64_t rounds = rules->apart.spec != NULL ? REMESH_SETTLED_MERGES : REMESH_SETTLED_ROUNDS;
 	uint64_t doubled = counts->smaller > 0 ? counts->smaller - 1 : 0;
 
-	return (uint64_t)REMESH_SETTLED_ROUNDS << (doubled < DOUBLED_MOST ? doubled : DOUBLED_MOST);
+	return rounds << (doubled < DOUBLED_MOST ? doubled : DOUBLED_MOST);
 }
 
 bool remesh_next(const struct remesh *rules, const struct mesh *mesh, uint32_t contributors,
@@ -73,7 +76,7 @@ bool remesh_next(const struct remesh *rules, const struct mesh *mesh, uint32_t c
 	bool better = is_better(rules, mesh, contributors, &best);
 	if (!replica_fits(mesh, contributors)
 	        ? counts->waited < rules->wait_rounds
-	        : !better || counts->declined > 0 || counts->better < settled_rounds(counts))
+	        : !better || counts->declined > 0 || counts->better < settled_rounds(rules, counts))
 		return false;
 	*next = best;
 	return true;

@@ -21,16 +21,21 @@
 
 #include <stdbool.h>
 
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/plan/mesh.h"
 #include "daemon/plan/model_config.h"
 
 /* Rounds for which a better mesh was possible before the job goes on with it; twice as many for each time but the first that its mesh was made smaller, up to 8 times. */
 #define REMESH_SETTLED_ROUNDS 10u
+#define REMESH_SETTLED_MERGES \
+	1u /* the same where replicas train apart: a round is all steps from one merge to the next */
 
 struct remesh {
 	const struct model_config *config; /* of the whole model, filled */
 	struct mesh job;
 	uint64_t sequences; /* of a global batch: there are no more replicas; 0: any number */
+	struct job_mesh_rounds
+	    apart; /* of replicas that train apart, with `sequences`: no mesh that they do not fit */
 	bool strict; /* dp and tp are powers of two, as strict.h allows them; with `sequences` */
 	uint32_t
 	    wait_rounds; /* of too few contributors, before the mesh is made smaller; 0: it never is */

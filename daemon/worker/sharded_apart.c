@@ -24,11 +24,8 @@ tr_status sharded_apart_create(struct trainer *t, struct tr_error *error)
 		return no_memory(error);
 	t->sharded->apart = a;
 	a->moments.shard = a->lost.shard = a->stream.shard = RANKS_NONE;
-	a->steps_most = job_mesh_sync_steps_most(t->spec, &t->dealing.mesh,
-	    t->mesh_spec != NULL && t->mesh_spec->chunks > 0 ? t->mesh_spec->chunks : 1, t->batch);
-	uint64_t tags = JOB_MESH_INNER_TAGS /
+	a->steps_most = JOB_MESH_INNER_TAGS /
 	    job_mesh_inner_tags(t->copies > 0 ? t->copies : 1, t->zero_owners);
-	a->steps_most = a->steps_most < tags ? a->steps_most : tags;
 	tr_status status = job_sync_options(t->spec, t->steps, &a->options, error);
 	a->stream.on = status == TR_OK && job_mesh_sync_streams(&a->options);
 	return status;
@@ -68,6 +65,8 @@ tr_status sharded_apart_make(struct trainer *t, struct tr_error *error)
 			    "x %zu MiB)",
 			    feedback ? " and what coding loses" : "", wanted, bytes >> 20);
 	}
+	a->mesh_steps_most = job_mesh_sync_steps_most(t->spec, &s->shards.mesh,
+	    sharded_apart_rounds(t).chunks, t->batch);
 	return sharded_stream_make(t, error);
 }
 
@@ -84,6 +83,7 @@ void sharded_apart_unmake(struct trainer *t)
 	a->moments = (struct apart_moments){ .shard = RANKS_NONE };
 	a->lost = (struct apart_lost){ .shard = RANKS_NONE };
 	a->own = (struct apart_own){ 0 };
+	a->step_ns = 0; /* with another mesh they take other times */
 	sharded_stream_unmake(t);
 }
 
@@ -188,6 +188,21 @@ uint64_t sharded_apart_steps(const struct trainer *t)
 	uint64_t left = t->steps - t->counters->step,
 	         most = goes_by_time(s->apart) ? most_steps(s) : s->apart->options.inner_steps;
 	return left < most ? left : most;
+}
+
+struct job_mesh_rounds sharded_apart_rounds(const struct trainer *t)
+{
+	const struct sharded_apart *a = t->sharded->apart;
+	uint32_t chunks = t->mesh_spec != NULL ? t->mesh_spec->chunks : 0;
+	return a == NULL ? (struct job_mesh_rounds){ NULL, 0, 0 }
+	                 : (struct job_mesh_rounds){ t->spec, chunks > 0 ? chunks : 1,
+		                   job_mesh_sync_longest(&a->options) };
+}
+
+bool sharded_apart_may_change(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	return s->state->born == 0 || t->steps - t->counters->step > s->apart->options.inner_steps;
 }
 
 bool sharded_apart_is_done(const struct trainer *t)
@@ -332,8 +347,9 @@ static double step_s_of(const struct sharded *s, uint32_t replica)
 static uint64_t steps_in_time(const struct trainer *t, double step_s, double slowest_s)
 {
 	const struct sharded_apart *a = t->sharded->apart;
-	uint64_t left = t->steps - t->counters->step,
-	         most = a->steps_most < left ? a->steps_most : left;
+	uint64_t most = t->steps - t->counters->step;
+	most = a->steps_most < most ? a->steps_most : most;
+	most = a->mesh_steps_most < most ? a->mesh_steps_most : most;
 	if (!(step_s > 0))
 		step_s = slowest_s;
 	if (!(step_s > 0) || a->options.inner_seconds < 2 * step_s)

@@ -28,6 +28,9 @@
  * Several copies (`mesh.copies`) may make up a replica: all of them have to be there, their workers of a shard sum gradients at every step, and each merges a part of the shard (sharded_copies.c). With
  * mesh.zero_owners the replica's moments are cut over them (sharded_apart_owners.c).
  *
+ * Another mesh (sharded_remesh.c) lies between two merges: its shards of outer parameters and momentum are made out of those that workers hold, or with too few of these read from the newest checkpoint; all that is a
+ * replica's own, its moments too, is unmade with the old mesh.
+ *
  * Error feedback (`sync.feedback`): what coding lost of a worker's movement is its own, and goes with that of the next merge. It changes with the commit, as parameters do; who gets a shard, or goes
  * back to a checkpoint, begins with none.
  *
@@ -42,6 +45,7 @@
 #include "collectives/sync/costs.h"
 #include "collectives/sync/report.h"
 #include "common/limits.h"
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/plan/owners.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/sharded_claims.h"
@@ -115,7 +119,9 @@ struct apart_sums {
 
 struct sharded_apart {
 	struct tr_sync_options options;
-	uint64_t steps_most; /* of a round by time, whatever its time is */
+	uint64_t
+	    steps_most; /* of a round by time, whatever its time and the mesh are; and over the mesh in force: */
+	uint64_t mesh_steps_most;
 	float *work; /* parameters that this worker's steps are taken in; as long as the longest shard */
 	struct apart_moments moments;
 	struct apart_lost lost;
@@ -157,6 +163,10 @@ uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, dou
 
 /* Steps of the round that begins at the state's step, of the fastest replica; by time, until the round's roster is there: of the round before. */
 uint64_t sharded_apart_steps(const struct trainer *t);
+/* What a mesh has to fit (daemon/plan/remesh.h); zeroed: nothing. */
+struct job_mesh_rounds sharded_apart_rounds(const struct trainer *t);
+/* With another mesh each replica begins from what was merged, with fresh moments: not for a better one where fewer steps are left than it takes to merge all of a model once more. */
+bool sharded_apart_may_change(const struct trainer *t);
 /* Are all steps done, and merged? */
 bool sharded_apart_is_done(const struct trainer *t);
 /* Whether shards go to who writes in this round, which does nothing else. */

@@ -24,6 +24,7 @@ static struct remesh rules_of(const struct trainer *t)
 	return (struct remesh){ .config = &t->sharded->whole.config,
 		.job = t->sharded->state->asked.mesh,
 		.sequences = t->batch,
+		.apart = sharded_apart_rounds(t),
 		.strict = t->strict,
 		.wait_rounds = t->mesh_waits ? 0 : SHARDED_WAIT_ROUNDS };
 }
@@ -100,8 +101,9 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 	struct ranks next;
 	struct dealing dealing;
 	s->stays = false;
-	if ((s->kind != SHARDED_WAIT && s->kind != SHARDED_STEP) ||
-	    !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
+	bool may = s->kind == SHARDED_WAIT ||
+	    (s->kind == SHARDED_STEP && (s->apart == NULL || sharded_apart_may_change(t)));
+	if (!may || !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
 		return TR_OK;
 	sharded_rank_anew(t, &s->next, &mesh, &next);
 	dealing_on(&s->state->asked, &mesh, &dealing);
@@ -314,13 +316,17 @@ tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
 		status = sharded_submit_moments(t, error);
 	if (status == TR_OK)
 		status = sharded_wait_moments(t, error);
-	for (unsigned array = 0; array < SHARDED_ARRAYS && status == TR_OK; array++) {
+	unsigned held = sharded_arrays_held(s);
+	for (unsigned array = 0; array < SHARDED_ARRAYS_ALL && status == TR_OK; array++) {
+		bool last = held >> (array + 1) == 0;
+		if ((held >> array & 1) == 0)
+			continue;
 		status = submit_array(t, array, error);
-		if (status == TR_OK && array == 1)
+		if (status == TR_OK && last)
 			sharded_pause_for_tests(t, t->remesh_pause_ms);
 		if (status == TR_OK)
 			status = receive_array(t, array, error);
-		if (status == TR_OK && moves && array + 1 < SHARDED_ARRAYS)
+		if (status == TR_OK && moves && !last)
 			status = end_array(t, array, error);
 	}
 	return status;

@@ -246,7 +246,9 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	sharded_end_newcomers(t);
 	sharded_learn_pace(t);
 	s->state->kept_out = s->kept_out;
-	if (s->kind != SHARDED_STEP)
+	if (s->kind == SHARDED_REMESH)
+		s->state->trained = 0;
+	else if (s->kind != SHARDED_STEP)
 		s->state->trained &= ranks_stood(&s->state->ranks, &s->next);
 	s->state->ranks = s->next;
 	s->state->newcomers = s->newcomers;

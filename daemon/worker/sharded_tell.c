@@ -240,7 +240,7 @@ static void tell_stays(struct trainer *t, const struct ranks *now)
 
 static void add_moved(struct words *w, const struct sharded *s)
 {
-	const double array = 1e-6 * SHARDED_ARRAYS * sizeof(float);
+	const double array = 1e-6 * sizeof(float) * __builtin_popcount(sharded_arrays_held(s));
 	add(w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s",
 	    array * (double)reshard_moved(&s->moves), array * (double)reshard_kept(&s->moves),
 	    trainer_monotonic_s() - s->moving_since_s);
@@ -257,13 +257,17 @@ static void tell_remesh(struct trainer *t, const struct ranks *before, const str
 		add(&w, " cannot be: %u %s; goes on with ", now->count,
 		    now->count == 1 ? "worker" : "workers");
 	} else {
-		add(&w, "%u workers for %llu rounds: goes on with ", now->count,
-		    (unsigned long long)s->state->remesh.better);
+		uint64_t rounds = s->state->remesh.better;
+		add(&w, "%u workers for %llu %s: goes on with ", now->count,
+		    (unsigned long long)rounds, rounds == 1 ? "round" : "rounds");
 	}
 	add_ranks(&w, now);
 	if (s->state->born != 0)
 		add_moved(&w, s);
-	if (s->state->born != 0 && ranks_shards(&now->mesh) > ranks_shards(&before->mesh))
+	bool larger = s->state->born != 0 && ranks_shards(&now->mesh) > ranks_shards(&before->mesh);
+	if (larger && s->apart != NULL)
+		add(&w, "; each replica begins from what was merged");
+	else if (larger)
 		add(&w, "; %s", worth_words(&s->worth, why));
 	trainer_report_event(t, w.text);
 }

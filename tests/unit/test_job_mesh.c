@@ -59,15 +59,32 @@ static void test_too_few(void **state)
 	set_good(spec, "mesh.too_few", "wait");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	assert_true(job_mesh_waits(spec));
-	/* Replicas that train apart wait: what asks for a smaller mesh did nothing, without a word. */
+	drop(spec);
+}
+
+/* Replicas that train apart, the same; but of those of several copies no smaller mesh is made. */
+static void test_too_few_apart(void **state)
+{
+	(void)state;
+	static const char *const modes[] = { "local_sgd", "diloco", "hdet", "streaming", "eager" };
+	static const char *const choices[] = { "auto", "smaller", "wait" };
+	for (size_t i = 0; i < 3 * sizeof(modes) / sizeof(modes[0]); i++) {
+		Traind__V1__JobSpec *spec = good_sharded("2");
+		set_good(spec, "sync.mode", modes[i / 3]);
+		set_good(spec, "mesh.too_few", choices[i % 3]);
+		assert_int_equal(job_validate(spec, NULL), TR_OK);
+		assert_int_equal(job_mesh_waits(spec), i % 3 == 2);
+		drop(spec);
+	}
+	Traind__V1__JobSpec *spec = good_sharded("2");
 	set_good(spec, "sync.mode", "diloco");
-	set_good(spec, "mesh.too_few", "auto");
+	set_good(spec, "mesh.copies", "2");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
 	assert_true(job_mesh_waits(spec));
 	set_good(spec, "mesh.too_few", "smaller");
 	refused(spec,
-	    "sync.mode: found diloco, allowed: ddp, since mesh.too_few is smaller, and no smaller "
-	    "mesh is made of replicas that train apart");
+	    "mesh.too_few: found smaller, allowed: wait, since mesh.copies is 2: with fewer "
+	    "workers than one replica takes they wait for workers");
 }
 
 static void test_stages(void **state)
@@ -484,6 +501,7 @@ int main(void)
 		cmocka_unit_test(test_mesh),
 		cmocka_unit_test(test_stages),
 		cmocka_unit_test(test_too_few),
+		cmocka_unit_test(test_too_few_apart),
 		cmocka_unit_test(test_strict),
 		cmocka_unit_test(test_microbatches),
 		cmocka_unit_test(test_owners_of_moments),

@@ -191,6 +191,37 @@ static void declined(void **state)
 	assert_int_equal(counts.declined, 0);
 }
 
+/* Replicas that train apart: a round is a merge and all steps before it, so one is enough to settle; and what it numbers has to fit. */
+static void apart(void **state)
+{
+	(void)state;
+	Traind__V1__Optimizer optimizer = TRAIND__V1__OPTIMIZER__INIT;
+	Traind__V1__Model layers = TRAIND__V1__MODEL__INIT;
+	Traind__V1__TrainSpec spec = TRAIND__V1__TRAIN_SPEC__INIT;
+	spec.optimizer = &optimizer;
+	spec.model = &layers;
+	layers.layers = model.layers;
+	struct remesh rules = rules_of(mesh_of(1, 3, 2));
+	rules.sequences = 8;
+	rules.apart = (struct job_mesh_rounds){ .spec = &spec, .chunks = 1, .steps = 20 };
+	struct remesh_counts counts = { .smaller = 1 };
+	struct mesh mesh = mesh_of(2, 1, 2), next = mesh;
+	assert_mesh(remesh_best(&rules, 5), 1, 2, 2);
+	assert_int_equal(rounds_until(&rules, &mesh, 6, &counts, &next, 100), 1);
+	assert_true(mesh_equal(&next, &rules.job));
+	assert_int_equal(rounds_until(&rules, &mesh, 1, &counts, &next, 100), 20);
+	counts = (struct remesh_counts){ .smaller = 3 };
+	assert_int_equal(rounds_until(&rules, &mesh, 6, &counts, &next, 100), 4);
+	/* With two of six layers a stage has 96 sums in a step, where one of three stages had 64: stages alone have none. */
+	rules.apart.steps = JOB_MESH_SUMS_MAX / 64;
+	assert_mesh(remesh_best(&rules, 6), 1, 3, 2);
+	assert_mesh(remesh_best(&rules, 5), 2, 3, 1);
+	assert_mesh(remesh_best(&rules, 1), 6, 1, 1);
+	/* Nor does one that sends messages between stages fit, whatever it is. */
+	rules.apart.steps = JOB_MESH_MESSAGES_MAX;
+	assert_mesh(remesh_best(&rules, 5), 6, 1, 1);
+}
+
 /* A larger one than there is, which is not the job's yet. */
 static void by_steps(void **state)
 {
@@ -211,6 +242,7 @@ int main(void)
 		cmocka_unit_test(over_all_small_ones),
 		cmocka_unit_test(patience),
 		cmocka_unit_test(declined),
+		cmocka_unit_test(apart),
 		cmocka_unit_test(by_steps),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

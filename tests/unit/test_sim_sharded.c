@@ -130,6 +130,20 @@ static void replicas_that_train_on_while_they_merge(void **state)
 	assert_true(steps >= 3 * SEEDS && struck > SEEDS / 2 && went_on > 3 * SEEDS);
 }
 
+/* Replicas are lost until none is left: a smaller mesh from the newest checkpoint, and the job's out of what its workers hold, in all modes, while some of them are lost. */
+static void replicas_apart_over_smaller_meshes(void **state)
+{
+	(void)state;
+	uint64_t backs = 0, remeshes = 0, struck = 0;
+	for (uint64_t seed = 0; seed < JOIN_SEEDS; seed++) {
+		play_seed(CASE_APART_REMESH_SEEDS + seed);
+		backs += play.backs;
+		remeshes += play.remeshes;
+		struck += play.struck;
+	}
+	assert_true(struck > JOIN_SEEDS && backs > JOIN_SEEDS / 4 && remeshes > JOIN_SEEDS / 2);
+}
+
 /* (The check of what a merge took went by the parts of the last round, which is none.) */
 static void a_last_round_that_a_replica_sits_out(void **state)
 {
@@ -560,6 +574,7 @@ int main(void)
 		cmocka_unit_test(several_faults),
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(replicas_with_rates_of_their_own),
+		cmocka_unit_test(replicas_apart_over_smaller_meshes),
 		cmocka_unit_test(replicas_that_train_on_while_they_merge),
 		cmocka_unit_test(a_last_round_that_a_replica_sits_out),
 		cmocka_unit_test(a_try_that_some_heard_of),

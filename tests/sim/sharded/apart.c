@@ -137,7 +137,7 @@ static void check_rate(struct tr_group *g)
 	bool right = !g->play->what.rates && found == 1;
 	if (g->play->what.rates)
 		base_at(g->play, t->counters->step, base);
-	for (unsigned n = 1; g->play->what.rates && n <= g->play->what.mesh.size[MESH_DP]; n++)
+	for (unsigned n = 1; g->play->what.rates && n <= mesh_workers(&g->play->what.mesh); n++)
 		for (unsigned i = 0; i < n; i++)
 			right = right ||
 			    found ==
@@ -402,19 +402,26 @@ void apart_lose(const struct tr_op *op)
 		op->residual_next[i] = op->residual[i] + 1;
 }
 
+bool apart_lost_is(const struct tr_group *g)
+{
+	const struct sharded *s = g->trainer->sharded;
+	return g->lost.shard == ranks_number(&s->next, s->self) &&
+	    mesh_equal(&g->lost.mesh, &s->next.mesh);
+}
+
 /* It has been through as many merges as this worker has had its shard for, all that were committed and no other. */
 static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 {
 	struct trainer *t = g->trainer;
 	const struct sharded *s = t->sharded;
 	const struct apart_lost *lost = &s->apart->lost;
-	uint32_t shard = ranks_number(&s->next, s->self);
 	size_t offset = 0, numbers = 0;
 	if (lost->now == NULL)
 		return;
-	if (g->lost.shard != shard || g->lost.step != step)
+	if (!apart_lost_is(g) || g->lost.step != step)
 		g->lost.merges = 0;
-	g->lost.shard = shard;
+	g->lost.mesh = s->next.mesh;
+	g->lost.shard = ranks_number(&s->next, s->self);
 	g->lost.step = next;
 	if (s->dp.count > 1)
 		g->lost.merges++;

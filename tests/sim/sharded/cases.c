@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/rng.h"
+#include "tests/sim/sharded/cases_apart.h"
 
 #define WORKERS_MOST 6
 #define STEP         4 /* that are done when the fault strikes */
@@ -51,27 +52,6 @@ static const struct {
 	{ { 2, 2, 1 }, 2 },
 	{ { 3, 2, 1 }, 2 },
 };
-/* Of replicas that train apart; one alone would wait for who is not replaced. */
-static const uint32_t apart_meshes[][MESH_AXES] = {
-	{ 2, 1, 2 },
-	{ 3, 1, 2 },
-	{ 2, 2, 1 },
-	{ 2, 3, 1 },
-};
-#define APART_MESHES (sizeof(apart_meshes) / sizeof(apart_meshes[0]))
-/* The same, each of several copies. */
-static const struct {
-	uint32_t mesh[MESH_AXES], copies;
-} copied_meshes[] = {
-	{ { 4, 1, 1 }, 2 },
-	{ { 4, 1, 2 }, 2 },
-	{ { 4, 2, 1 }, 2 },
-	{ { 6, 1, 1 }, 3 }, /* of two samples: one copy has none */
-	{ { 6, 1, 1 }, 2 },
-	{ { 3, 1, 2 }, 3 }, /* one replica alone */
-	{ { 2, 2, 1 }, 2 },
-};
-#define COPIED_MESHES (sizeof(copied_meshes) / sizeof(copied_meshes[0]))
 /* With GPipe's list and with chunks. */
 static const uint32_t schedule_meshes[][MESH_AXES] = {
 	{ 1, 2, 1 },
@@ -86,7 +66,7 @@ static const enum play_fault_kind kinds[] = { PLAY_KILL, PLAY_PAUSE, PLAY_CUT };
 #define MESHES      (sizeof(meshes) / sizeof(meshes[0]))
 #define ZERO_MESHES (sizeof(zero_meshes) / sizeof(zero_meshes[0]))
 
-static void set_mesh(struct play_case *what, const uint32_t mesh[MESH_AXES], uint32_t owners)
+void case_set_mesh(struct play_case *what, const uint32_t mesh[MESH_AXES], uint32_t owners)
 {
 	memcpy(what->mesh.size, mesh, sizeof(what->mesh.size));
 	what->owners = owners;
@@ -96,16 +76,16 @@ static void set_mesh(struct play_case *what, const uint32_t mesh[MESH_AXES], uin
 static void set_mesh_number(struct play_case *what, size_t number)
 {
 	if (number < MESHES)
-		set_mesh(what, meshes[number], 0);
+		case_set_mesh(what, meshes[number], 0);
 	else
-		set_mesh(what, zero_meshes[number - MESHES].mesh,
+		case_set_mesh(what, zero_meshes[number - MESHES].mesh,
 		    zero_meshes[number - MESHES].owners);
 }
 
 static void make_strict(struct play_case *what, size_t number)
 {
 	what->strict = true;
-	set_mesh(what, strict_meshes[number], 0);
+	case_set_mesh(what, strict_meshes[number], 0);
 }
 
 /* With ZeRO-1: of four replicas new parameters go to those that do not own them, of two to nobody; of eight the four that are left do it while shards come to others. */
@@ -145,76 +125,6 @@ static void draw_dealing(uint64_t draw, struct play_case *what)
 		what->dealing.layers[i] = i == draw / 4 % size[MESH_PP] ? 2 : 1;
 }
 
-/* That merges are at (trainer.c). */
-#define CASE_STREAM_STEPS 5
-static const uint64_t case_stream_steps[PLAY_STREAM_KINDS][CASE_STREAM_STEPS] = {
-	[PLAY_STREAM_FRAGMENTS] = { 0, 3, 5, 7, 12 },
-	[PLAY_STREAM_CARRY] = { 0, 4, 6, 8, 12 },
-	[PLAY_STREAM_EAGER] = { 0, 6, 6, 9, 12 },
-};
-
-/* Steps that are done are whole merges. Who waits for another worker gets one: the mesh is not made smaller. */
-static void make_apart(struct play_case *what)
-{
-	what->apart = true;
-	what->owners = 0;
-	what->steps = 4 * PLAY_INNER_STEPS;
-	if (ranks_shards(&what->mesh) == 1)
-		set_mesh(what, meshes[1], 0);
-	for (unsigned i = 0; i < what->fault_count; i++) {
-		struct play_fault *fault = &what->faults[i];
-		fault->step = fault->step % 3 * PLAY_INNER_STEPS;
-		fault->instruction *= 2; /* a round is longer */
-		fault->in_remesh = false;
-		if (fault->returns_us == 0)
-			fault->returns_us = 1 * SECOND;
-	}
-}
-
-/* Faults strike between merges, the last ones too, which no step lies between. A memberd that starts again while founders come may miss some who ended over it, of which one is replaced here: not then. */
-static void make_streams(struct play_case *what, uint64_t seed)
-{
-	what->stream = (enum play_stream)(1 + seed % (PLAY_STREAM_KINDS - 1));
-	for (unsigned i = 0; i < what->fault_count; i++) {
-		struct play_fault *fault = &what->faults[i];
-		size_t merge = fault->step % CASE_STREAM_STEPS;
-		merge += merge == 0 && fault->kind == PLAY_MEMBERD_RESTART;
-		fault->step = case_stream_steps[what->stream][merge];
-	}
-}
-
-static void set_copied_mesh(struct play_case *what, size_t number)
-{
-	set_mesh(what, copied_meshes[number].mesh, 0);
-	what->copies = copied_meshes[number].copies;
-}
-
-/* Any worker may be a victim. */
-static void make_copies(struct play_case *what, uint64_t seed)
-{
-	make_apart(what);
-	set_copied_mesh(what, seed / 3 % COPIED_MESHES);
-	/* Who comes is a process more. */
-	unsigned room = SIM_NODES_MAX - mesh_workers(&what->mesh) - what->spares;
-	if (what->fault_count > room)
-		what->fault_count = room;
-	bool streams = seed >= CASE_COPIES_STREAM_SEEDS;
-	what->timed = !streams && seed % 3 == 2;
-	what->by_speed = !streams && seed % 3 == 1;
-	what->rates = !streams && seed >= CASE_COPIES_RATES_SEEDS;
-	if (streams)
-		make_streams(what, seed);
-	if (seed / 21 % 2 == 1) /* ZeRO-1 over the copies, in every second turn of meshes */
-		what->owners = what->copies > 2 ? 2 : 1;
-	for (unsigned i = 0; i < what->fault_count; i++) {
-		struct play_fault *fault = &what->faults[i];
-		fault->victim = (fault->victim + (unsigned)(seed / 7)) %
-		    (mesh_workers(&what->mesh) + what->spares + i);
-		if (fault->kind == PLAY_MEMBERD_RESTART && fault->step == 0) /* as of streams */
-			fault->step = PLAY_INNER_STEPS;
-	}
-}
-
 /* Faults in the middle of changes, which there are several of, and in steps beside searches. */
 static void make_replanned(struct play_case *what)
 {
@@ -232,7 +142,7 @@ static void make_joins(struct play_case *what, uint64_t seed)
 {
 	static const uint32_t several[][MESH_AXES] = { { 2, 1, 2 }, { 3, 1, 2 }, { 2, 1, 3 },
 		{ 2, 2, 1 }, { 3, 2, 1 }, { 2, 3, 1 } };
-	set_mesh(what, several[seed % 6], 0);
+	case_set_mesh(what, several[seed % 6], 0);
 	if (seed % 7 < 3)
 		set_mesh_number(what, MESHES + seed / 7 % ZERO_MESHES);
 	else if (seed % 7 < 5)
@@ -259,9 +169,9 @@ static void make_schedule(struct play_case *what, uint64_t seed)
 	if (what->strict)
 		make_strict(what, seed / 5 % 2 == 0 ? 4 : 3); /* two stages */
 	else if (what->mesh.size[MESH_PP] < 2 || what->mesh.size[MESH_PP] > 3)
-		set_mesh(what, staged[seed / 5 % 6], 0);
+		case_set_mesh(what, staged[seed / 5 % 6], 0);
 	if (what->apart && what->mesh.size[MESH_DP] < 2)
-		set_mesh(what, staged[1], 0);
+		case_set_mesh(what, staged[1], 0);
 	what->gpipe = seed % 2 == 0;
 	what->chunks = what->gpipe ? 1 : 2;
 	memset(what->dealing.layers, 0, sizeof(what->dealing.layers));
@@ -295,8 +205,8 @@ static void case_of(uint64_t seed, struct play_case *what)
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
 	what->damages = rng_below(key, 2, 0, 3) == 0;
 	what->newcomer_parts = 1 + seed % 4;
-	if (seed >= CASE_COPIES_SEEDS) {
-		make_copies(what, seed);
+	if (seed >= CASE_COPIES_SEEDS || (seed >= CASE_APART_SEEDS && seed < CASE_REPLAN_SEEDS)) {
+		case_apart_of(seed, what);
 		return;
 	}
 	if (seed >= CASE_JOIN_SEEDS) {
@@ -305,17 +215,6 @@ static void case_of(uint64_t seed, struct play_case *what)
 	}
 	if (seed >= CASE_REPLAN_SEEDS) {
 		make_replanned(what);
-		return;
-	}
-	if (seed >= CASE_APART_SEEDS) {
-		make_apart(what);
-		if (seed >= CASE_STREAM_SEEDS) {
-			make_streams(what, seed);
-			return;
-		}
-		what->timed = seed >= CASE_TIMED_SEEDS;
-		what->by_speed = !what->timed && seed % 2 == 0;
-		what->rates = seed >= CASE_RATES_SEEDS && (!what->timed || seed % 2 == 0);
 		return;
 	}
 	if (seed >= CASE_UNEVEN_SEEDS)
@@ -373,7 +272,10 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	        : what->apart                           ? ", apart"
 	        : what->replans                         ? ", planned anew"
 	                                                : "",
-	    what->rates ? ", own rates" : "", owners);
+	    what->rates         ? ", own rates"
+	        : what->smaller ? ", or smaller"
+	                        : "",
+	    owners);
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",
@@ -438,7 +340,7 @@ static unsigned killed_for_remesh(const struct play_case *calm)
 }
 
 /* Some are killed and come late: the mesh becomes smaller, and is the job's
- * again. */
+ * again. Where replicas train apart no run can wait: it has steps enough. */
 static void walk_remesh(struct walk *walk, const struct play_case *calm)
 {
 	uint64_t instructions[SIM_NODES_MAX];
@@ -446,13 +348,13 @@ static void walk_remesh(struct walk *walk, const struct play_case *calm)
 	unsigned killed = killed_for_remesh(calm), workers = mesh_workers(&calm->mesh);
 	if (ranks_shards(&calm->mesh) == 1)
 		return; /* there is no smaller one */
-	what.settles = true;
+	what.settles = !what.apart;
 	what.fault_count = killed;
 	for (unsigned i = 0; i < killed; i++)
 		what.faults[i] = (struct play_fault){ .kind = PLAY_KILL,
 			.victim = i,
-			.step = STEP,
-			.returns_us = 4 * SECOND };
+			.step = calm->faults[0].step,
+			.returns_us = what.apart ? CASE_LATE_US : 4 * SECOND };
 	(void)play_run(walk->sim, walk->play, CASE_SEED, false, &what);
 	memcpy(instructions, walk->play->remesh_instructions, sizeof(instructions));
 	what.fault_count = killed + 1;
@@ -499,40 +401,16 @@ void cases_all(struct sim *sim, struct play *play, uint64_t part, uint64_t parts
 	for (size_t i = 0; i < 2 * SCHEDULE_MESHES; i++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
 		calm.faults[0].step = STEP;
-		set_mesh(&calm, schedule_meshes[i / 2], 0);
+		case_set_mesh(&calm, schedule_meshes[i / 2], 0);
 		calm.gpipe = i % 2 == 0;
 		calm.chunks = calm.gpipe ? 1 : 2;
 		walk_step(&walk, &calm);
 		walk_remesh(&walk, &calm);
 		walk_joins(&walk, &calm);
 	}
-	for (size_t mesh = 0; mesh < APART_MESHES; mesh++) {
-		struct play_case calm = { .steps = 3 * PLAY_INNER_STEPS,
-			.preset = MODEL_GPT2,
-			.apart = true };
-		calm.faults[0].step = PLAY_INNER_STEPS;
-		set_mesh(&calm, apart_meshes[mesh], 0);
-		walk_step(&walk, &calm);
-		calm.stream = (enum play_stream)(1 + mesh % (PLAY_STREAM_KINDS - 1));
-		calm.steps = 4 * PLAY_INNER_STEPS;
-		calm.faults[0].step = case_stream_steps[calm.stream][1];
-		walk_step(&walk, &calm);
-	}
-	for (size_t mesh = 0; mesh < COPIED_MESHES; mesh++) {
-		struct play_case calm = { .steps = 3 * PLAY_INNER_STEPS,
-			.preset = MODEL_GPT2,
-			.apart = true };
-		calm.faults[0].step = PLAY_INNER_STEPS;
-		set_copied_mesh(&calm, mesh);
-		calm.owners = mesh % 2;
-		if (calm.mesh.size[MESH_DP] == calm.copies)
-			continue;
-		walk_step(&walk, &calm);
-		calm.stream = (enum play_stream)(1 + mesh % (PLAY_STREAM_KINDS - 1));
-		calm.steps = 4 * PLAY_INNER_STEPS;
-		calm.faults[0].step = case_stream_steps[calm.stream][1];
-		walk_step(&walk, &calm);
-	}
+	struct play_case apart;
+	for (size_t i = 0; case_apart_calm(i, &apart); i++)
+		(apart.smaller ? walk_remesh : walk_step)(&walk, &apart);
 	for (size_t mesh = 0; mesh < STRICT_MESHES; mesh++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
 		calm.faults[0].step = STEP;

@@ -28,6 +28,8 @@
 #define CASE_COPIES_SEEDS        6000000u
 #define CASE_COPIES_RATES_SEEDS  6500000u
 #define CASE_COPIES_STREAM_SEEDS 6750000u
+/* From these on they are one copy again, and of seldom more than a replica so many are lost that the mesh becomes smaller, and the job's again: all in turn. */
+#define CASE_APART_REMESH_SEEDS 7000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);
@@ -38,7 +40,7 @@ void case_of_seed(uint64_t seed, struct play_case *what);
  * of a checkpoint's round and the one after it. And where one
  * was killed and comes late, the same of each other while the mesh becomes
  * smaller, and while it becomes the job's again; where there are several replicas, while shards come to who is there instead. Half of those that are put out
- * are replaced. Of all these the `part`-th, from 1, of `parts` equal parts (each `parts`-th of them). `sim` and `play` are used to
+ * are replaced. The same where replicas train apart, of some meshes. Of all these the `part`-th, from 1, of `parts` equal parts (each `parts`-th of them). `sim` and `play` are used to
  * count instructions first. */
 void cases_all(struct sim *sim, struct play *play, uint64_t part, uint64_t parts,
     void (*call)(void *arg, const struct play_case *what), void *arg);

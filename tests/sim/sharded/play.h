@@ -112,7 +112,8 @@ struct play_case {
 	bool gpipe;      /* else 1F1B */
 	enum model_preset preset;
 	bool untied;
-	bool apart;              /* replicas train apart: apart.c */
+	bool apart; /* replicas train apart: apart.c */
+	bool smaller; /* the same: with too few workers the mesh becomes smaller, where others wait for them */
 	uint32_t copies;         /* of the mesh, that make up one of them; 0: one */
 	bool by_speed;           /* and not all for as many steps */
 	bool timed;              /* the same, by time */
@@ -245,7 +246,8 @@ struct tr_group {
 	struct saver_parts parts;    /* the same */
 	bool copied;                 /* what of them changes */
 	struct {
-		uint32_t shard;
+		struct mesh mesh;
+		uint32_t shard;        /* of it */
 		uint64_t step, merges; /* at the end of the last one; since it got the shard */
 		uint64_t of[3];        /* of streams: merges of each fragment since then */
 		uint64_t backs;        /* times that training had gone back by then */
@@ -327,6 +329,8 @@ void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const s
 void apart_save(struct tr_group *g, uint64_t step); /* what g->parts has */
 /* In place of what a codec would lose of an op's input: one more than before. The sums stay whole numbers. */
 void apart_lose(const struct tr_op *op);
+/* Whether it is of the shard that this worker has now. */
+bool apart_lost_is(const struct tr_group *g);
 void apart_read(struct play *play, uint64_t step, const struct layout *whole,
     const struct layout *local, const struct shard *shard, const struct optim_arrays *arrays);
 

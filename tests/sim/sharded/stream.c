@@ -209,7 +209,7 @@ static void take(struct tr_group *g, struct walk *w)
 		return;
 	uint32_t replicas = ranks_replicas(&g->trainer->sharded->state->ranks);
 	if (replicas == 0)
-		replicas = play->what.mesh.size[MESH_DP] / copies_of(play);
+		replicas = g->trainer->sharded->state->ranks.mesh.size[MESH_DP] / copies_of(play);
 	float share = own->share > 0 ? (float)own->share : 1 / (float)replicas;
 	own->gave = outer_weight(TR_SYNC_WEIGHTS_ROOT, own->tokens[slot.fragment],
 	    own->steps[slot.fragment]);
@@ -468,15 +468,15 @@ static void check_lost(struct tr_group *g, uint64_t merges, const struct slot *s
 {
 	struct trainer *t = g->trainer;
 	const struct sharded *s = t->sharded;
-	uint32_t shard = ranks_number(&s->next, s->self);
 	const struct apart_lost *lost = &s->apart->lost;
 	struct stream_piece p = { 0 };
 	size_t at = 0;
 	if (lost->now == NULL)
 		return;
-	if (g->lost.shard != shard || g->lost.step != merges || g->lost.backs != g->play->backs)
+	if (!apart_lost_is(g) || g->lost.step != merges || g->lost.backs != g->play->backs)
 		memset(g->lost.of, 0, sizeof(g->lost.of));
-	g->lost.shard = shard;
+	g->lost.mesh = s->next.mesh;
+	g->lost.shard = ranks_number(&s->next, s->self);
 	g->lost.step = merges + 1;
 	g->lost.backs = g->play->backs;
 	if (s->dp.count < 2)

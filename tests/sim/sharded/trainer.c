@@ -123,7 +123,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->group = g;
 	t->spec = spec_of(&play->what);
 	t->settings.lr = 1;
-	t->mesh_waits = play->what.apart;
+	t->mesh_waits = play->what.apart && !play->what.smaller;
 	/* Streams have merges at their last step, and last rounds behind them. */
 	t->steps = play->what.stream != PLAY_STREAM_NONE
 	    ? play->what.steps

@@ -1,0 +1,85 @@
+"""Replicas of several workers that train apart (mesh.tp, mesh.pp with sync.mode), of which so many are lost that no replica is left: they go on with a smaller mesh from the newest checkpoint, and with theirs, out of what
+they hold, when enough have come. As in test_remesh_jobs.py, which does it to jobs that sum gradients at every step."""
+import os
+import re
+import signal
+
+import pytest
+
+from harness import Cluster, trainctl, trainctl_json, wait_for
+from mesh_jobs import BATCH, active, reach, rows_of, write_text
+from test_mesh_sync import apart_spec
+from test_remesh_jobs import goes_on, kill_node_of, moving
+from test_samples import check_sums, counted_of
+
+STEPS, INNER = 600, 10
+
+
+def spec_of(tmp_path, pp=1, tp=2, mode="diloco", **sync):
+    spec = apart_spec(write_text(tmp_path), tmp_path / "run", 1, pp, tp, inner=INNER, steps=STEPS, every=20)
+    spec.mesh.nodes, spec.mesh.workers_per_node = pp * tp, 1
+    spec.train.sync.mode = mode
+    for key, value in sync.items():
+        setattr(spec.train.sync, key, value)
+    return spec
+
+
+def larger(job_mesh):
+    """The rounds are those since the other one has come: one, and those in which shards went to who writes a checkpoint."""
+    return re.compile(r"mesh: 2 workers for \d rounds?: goes on with " + re.escape(job_mesh) + r"; ([0-9.]+) MB moved, ([0-9.]+) MB stayed where they were, in [0-9.]+ s; each replica begins from what was merged")
+
+
+def becomes_larger(cluster, job, job_mesh):
+    return wait_for(lambda: larger(job_mesh).search(cluster.events(cluster.job(job))), job_mesh)
+
+
+def check_to_the_end(tmp_path, cluster, job):
+    """It has learned until it is done, went back once, and each sample of all merges that lead to the end is counted once."""
+    done = cluster.wait_job(job, "DONE")
+    events, rows = cluster.events(done), rows_of(tmp_path / "run")
+    assert "other numbers" not in events and "goes on from checkpoint" not in events, events
+    assert events.count("goes back from step") == 1, events
+    told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
+    assert not any(row["in_flight"] or row["dropped"] for row in told["epochs"]), told
+    assert STEPS * BATCH * 0.9 < counted_of(told) <= STEPS * BATCH
+    assert rows[STEPS]["contributors"] == 2 and rows[STEPS]["loss"] < rows[min(rows)]["loss"] / 2
+    return events
+
+
+@pytest.mark.parametrize("pp, tp, mode, sync", [
+    (1, 2, "diloco", {"codec": "int2"}),
+    (2, 1, "hdet", {"lr_spread": 0.3}),
+    (1, 2, "local_sgd", {"inner_steps": 0, "inner_seconds": 0.1}),
+    (2, 1, "streaming", {"fragments": 2, "overlap": 2, "carry": True}),
+    (1, 2, "eager", {}),
+], ids=["diloco", "hdet", "by-time", "streaming", "eager"])
+def test_a_smaller_mesh_and_back(tmp_path, pp, tp, mode, sync):
+    run, job_mesh = tmp_path / "run", "dp 1 x tp 2" if tp == 2 else "dp 1 x pp 2"
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(spec_of(tmp_path, pp, tp, mode, **sync))
+        reach(run, 60)
+        kill_node_of(cluster, job, 1)
+        goes_on(cluster, job, f"{job_mesh} cannot be: 1 worker; goes on with dp 1")
+        shown = trainctl("--address", cluster.memberd.address, "status", job).stdout
+        assert re.search(r"mesh  .* instead of dp 1 x ", shown), shown
+        cluster.add_node()
+        moved = becomes_larger(cluster, job, job_mesh)
+        assert float(moved[1]) + float(moved[2]) > 0.1, moved[0]
+        check_to_the_end(tmp_path, cluster, job)
+
+
+def test_a_kill_while_the_mesh_changes(tmp_path):
+    """Halves are on their way out of what two replicas of one worker hold: the first is killed, so the change is not made, and the second trains on alone. Then the first is there again, and it is made."""
+    with Cluster(tmp_path / "cluster", nodes=2, environment={"TRAIND_REMESH_PAUSE_MS": "700"}) as cluster:
+        job = cluster.submit(spec_of(tmp_path))
+        reach(tmp_path / "run", 60)
+        kill_node_of(cluster, job, 1)
+        goes_on(cluster, job, "dp 1 x tp 2 cannot be: 1 worker; goes on with dp 1")
+        cluster.add_node()
+        wait_for(lambda: len(active(cluster, job)) == 2, "two workers")
+        peer = active(cluster, job)[0]
+        wait_for(lambda: moving(cluster, peer), f"peer {peer.id} to move its shard")
+        os.kill(peer.pid, signal.SIGKILL)
+        goes_on(cluster, job, f"peer {peer.id} (")
+        becomes_larger(cluster, job, "dp 1 x tp 2")
+        check_to_the_end(tmp_path, cluster, job)
