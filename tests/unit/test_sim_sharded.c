@@ -17,7 +17,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #define SEEDS         30
 #define JOIN_SEEDS    30 /* fewer may well be without some fault */
-#define EVERY         2953
+#define EVERY         2903
 #define DAMAGED_TURNS 6
 #define TRY_TURNS     4
 #define READ_TURNS    50
