@@ -25,7 +25,7 @@
 #define LATE_TURNS    8
 #define JOINER_TURNS  50
 #else
-#define SEEDS         60
+#define SEEDS         40
 #define JOIN_SEEDS    40
 #define EVERY         1907 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
