@@ -184,8 +184,7 @@ static void check_dealt(const struct plan_case *c, const struct plan *plan)
 
 static void plans_that_jobs_run(void **state)
 {
-	unsigned gained = 0, interleaved = 0;
-	unsigned step = getenv("NIGHTLY") != NULL ? 2 : 4; /* each takes seconds */
+	unsigned gained = 0, interleaved = 0, step = getenv("NIGHTLY") ? 2 : 4; /* seconds each */
 	(void)state;
 	for (unsigned i = 1; i < PLAN_CASES; i += step) {
 		struct plan_case c;
