@@ -366,10 +366,11 @@ static tr_status import(const char *folder, const char *to, struct weight_files 
 {
 	struct layout layout;
 	struct manifest manifest = { .step = 0 };
-	if (checkpoint_manifest(folder, &manifest, NULL) ==
-	    TR_OK) /* a checkpoint of ours: it has digests */
+	tr_status status = checkpoint_manifest(folder, &manifest, error);
+	if (status == TR_OK) /* a checkpoint of ours: it has digests */
 		memcpy(w->model, manifest.model, sizeof(w->model));
-	tr_status status = hf_config_read(folder, manifest.config, &result->config, error);
+	if (status != TR_EDIGEST) /* there is none, or it is something else's */
+		status = hf_config_read(folder, manifest.config, &result->config, error);
 	if (status == TR_OK)
 		status = open_files(folder, w, error);
 	if (status == TR_OK)

@@ -1,6 +1,7 @@
 #include "daemon/checkpoint/manifest.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/json.h"
@@ -8,6 +9,8 @@
 
 #define MANIFEST_FORMAT  "traind checkpoint"
 #define MANIFEST_VERSION 1
+#define OWN_DIGEST       "digest"
+#define OWN_BEGINS       ",\"" OWN_DIGEST "\":"
 
 static const char *const account_keys[] = { "samples_given", "samples_returned", "samples_dropped",
 	"samples_anew" };
@@ -78,6 +81,14 @@ static void add_job(struct json *j, const struct manifest_job *job)
 	json_end(j);
 }
 
+/* Of all that stands before it. */
+static void add_own_digest(struct json *j)
+{
+	char hex[TR_DIGEST_HEX_MAX];
+	if (json_text(j) != NULL)
+		add_string(j, OWN_DIGEST, tr_digest_hex(tr_digest_of(j->text, j->length), hex));
+}
+
 char *manifest_text(const struct manifest *m)
 {
 	struct json j = { 0 };
@@ -118,6 +129,7 @@ char *manifest_text(const struct manifest *m)
 	if (m->optimizer[0] != '\0')
 		add_string(&j, MANIFEST_OPTIMIZER, m->optimizer);
 	json_end(&j);
+	add_own_digest(&j);
 	json_end(&j);
 	const char *text = json_text(&j);
 	char *copy = text == NULL ? NULL : strdup(text);
@@ -201,8 +213,21 @@ static void read_cost(struct json_reader *r, const char *key, struct sync_costs 
 		*places[at] = (double)number * (at < 3 ? 1 : 1e-3);
 }
 
-static void read_files(struct json_reader *r, struct manifest *m)
+/* What is read beside the manifest itself. */
+struct reading {
+	struct json_reader r;
+	struct manifest m;
+	char format[32], unknown[64],
+	    own[TR_DIGEST_HEX_MAX]; /* unknown: the name of a file; own: its digest. "": none */
+	uint64_t version;
+	bool has_step;
+};
+
+/* A name that is not known is one whose file nobody would miss. */
+static void read_files(struct reading *reading)
 {
+	struct json_reader *r = &reading->r;
+	struct manifest *m = &reading->m;
 	char name[64];
 	for (json_read_object(r); json_read_key(r, name, sizeof(name));) {
 		if (strcmp(name, MANIFEST_MODEL) == 0)
@@ -211,8 +236,8 @@ static void read_files(struct json_reader *r, struct manifest *m)
 			json_read_string(r, m->optimizer, sizeof(m->optimizer));
 		else if (strcmp(name, MANIFEST_CONFIG) == 0)
 			json_read_string(r, m->config, sizeof(m->config));
-		else
-			json_read_skip(r);
+		else if (json_read_skip(r))
+			(void)snprintf(reading->unknown, sizeof(reading->unknown), "%s", name);
 	}
 }
 
@@ -231,64 +256,110 @@ static void read_job(struct json_reader *r, struct manifest_job *job)
 	}
 }
 
+static void read_keys(struct reading *reading)
+{
+	struct json_reader *r = &reading->r;
+	struct manifest *m = &reading->m;
+	char key[32];
+	for (json_read_object(r); json_read_key(r, key, sizeof(key));) {
+		if (strcmp(key, "format") == 0)
+			json_read_string(r, reading->format, sizeof(reading->format));
+		else if (strcmp(key, "version") == 0)
+			json_read_uint(r, &reading->version);
+		else if (strcmp(key, "step") == 0)
+			reading->has_step = json_read_uint(r, &m->step);
+		else if (strcmp(key, "round") == 0)
+			json_read_uint(r, &m->round);
+		else if (strcmp(key, "seed") == 0)
+			json_read_uint(r, &m->seed);
+		else if (strcmp(key, "samples") == 0)
+			json_read_uint(r, &m->samples);
+		else if (strcmp(key, "tokens") == 0)
+			json_read_uint(r, &m->tokens);
+		else if (strcmp(key, "moments_steps") == 0)
+			json_read_uint(r, &m->age);
+		else if (strcmp(key, "spec") == 0)
+			json_read_string(r, m->spec, sizeof(m->spec));
+		else if (strcmp(key, "order") == 0)
+			json_read_string(r, m->order, sizeof(m->order));
+		else if (strcmp(key, "dropout") == 0)
+			read_dropout(r, &m->dropout);
+		else if (strcmp(key, lr_keys[0]) == 0)
+			read_rate(r, &m->lr_base[0]);
+		else if (strcmp(key, lr_keys[1]) == 0)
+			read_rate(r, &m->lr_base[1]);
+		else if (is_account(key))
+			read_account(r, key, &m->account);
+		else if (is_cost(key))
+			read_cost(r, key, &m->costs);
+		else if (strcmp(key, "job") == 0)
+			read_job(r, &m->job);
+		else if (strcmp(key, "files") == 0)
+			read_files(reading);
+		else if (strcmp(key, OWN_DIGEST) == 0)
+			json_read_string(r, reading->own, sizeof(reading->own));
+		else
+			json_read_skip(r);
+	}
+}
+
+/* Bytes before the last place where its own digest begins; all of them: there is none. */
+static size_t bytes_of_digest(const char *text, size_t length)
+{
+	const size_t mark = strlen(OWN_BEGINS);
+	for (size_t at = length; at >= mark; at--)
+		if (memcmp(text + at - mark, OWN_BEGINS, mark) == 0)
+			return at - mark;
+	return length;
+}
+
+/* Of a well-formed text. */
+static tr_status check_whole(const struct reading *reading, const char *text, size_t length,
+    struct tr_error *error)
+{
+	const struct manifest *m = &reading->m;
+	char hex[TR_DIGEST_HEX_MAX];
+	if (reading->unknown[0] != '\0' && reading->version == MANIFEST_VERSION)
+		return tr_error_set(error, TR_EDIGEST,
+		    "it is damaged: found '%s' among its files, allowed: " MANIFEST_CONFIG
+		    ", " MANIFEST_MODEL ", " MANIFEST_OPTIMIZER,
+		    reading->unknown);
+	if (reading->own[0] != '\0' &&
+	    strcmp(tr_digest_hex(tr_digest_of(text, bytes_of_digest(text, length)), hex),
+	        reading->own) != 0)
+		return tr_error_set(error, TR_EDIGEST,
+		    "it is damaged: its digest is %s, and it says %s", hex, reading->own);
+	/* What a job wrote: its moments are not passed by. */
+	if (m->step > 0 && m->spec[0] != '\0' && m->optimizer[0] == '\0')
+		return tr_error_set(error, TR_EDIGEST,
+		    "it is damaged: it is of a job's step %llu, and names no " MANIFEST_OPTIMIZER,
+		    (unsigned long long)m->step);
+	return TR_OK;
+}
+
 tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
     struct tr_error *error)
 {
-	struct manifest m = { .age = UINT64_MAX };
-	struct json_reader r;
-	char key[32], format[32] = "";
-	uint64_t version = 0;
-	bool has_step = false;
-	json_read_init(&r, text, length);
-	for (json_read_object(&r); json_read_key(&r, key, sizeof(key));) {
-		if (strcmp(key, "format") == 0)
-			json_read_string(&r, format, sizeof(format));
-		else if (strcmp(key, "version") == 0)
-			json_read_uint(&r, &version);
-		else if (strcmp(key, "step") == 0)
-			has_step = json_read_uint(&r, &m.step);
-		else if (strcmp(key, "round") == 0)
-			json_read_uint(&r, &m.round);
-		else if (strcmp(key, "seed") == 0)
-			json_read_uint(&r, &m.seed);
-		else if (strcmp(key, "samples") == 0)
-			json_read_uint(&r, &m.samples);
-		else if (strcmp(key, "tokens") == 0)
-			json_read_uint(&r, &m.tokens);
-		else if (strcmp(key, "moments_steps") == 0)
-			json_read_uint(&r, &m.age);
-		else if (strcmp(key, "spec") == 0)
-			json_read_string(&r, m.spec, sizeof(m.spec));
-		else if (strcmp(key, "order") == 0)
-			json_read_string(&r, m.order, sizeof(m.order));
-		else if (strcmp(key, "dropout") == 0)
-			read_dropout(&r, &m.dropout);
-		else if (strcmp(key, lr_keys[0]) == 0)
-			read_rate(&r, &m.lr_base[0]);
-		else if (strcmp(key, lr_keys[1]) == 0)
-			read_rate(&r, &m.lr_base[1]);
-		else if (is_account(key))
-			read_account(&r, key, &m.account);
-		else if (is_cost(key))
-			read_cost(&r, key, &m.costs);
-		else if (strcmp(key, "job") == 0)
-			read_job(&r, &m.job);
-		else if (strcmp(key, "files") == 0)
-			read_files(&r, &m);
-		else
-			json_read_skip(&r);
-	}
-	if (!json_read_end(&r) || strcmp(format, MANIFEST_FORMAT) != 0 || !has_step ||
-	    m.model[0] == '\0')
+	struct reading reading = { .m = { .age = UINT64_MAX } };
+	struct manifest *m = &reading.m;
+	json_read_init(&reading.r, text, length);
+	read_keys(&reading);
+	bool is_one = strcmp(reading.format, MANIFEST_FORMAT) == 0;
+	tr_status status = TR_OK;
+	if (json_read_end(&reading.r) && is_one)
+		status = check_whole(&reading, text, length, error);
+	if (status != TR_OK)
+		return status;
+	if (!json_read_end(&reading.r) || !is_one || !reading.has_step || m->model[0] == '\0')
 		return tr_error_set(error, TR_EPROTO, "it is not the manifest of a checkpoint");
-	if (version != MANIFEST_VERSION)
+	if (reading.version != MANIFEST_VERSION)
 		return tr_error_set(error, TR_EINVAL,
 		    "it is of version %llu, this program reads version %d",
-		    (unsigned long long)version, MANIFEST_VERSION);
-	if (!lease_valid(&m.account))
+		    (unsigned long long)reading.version, MANIFEST_VERSION);
+	if (!lease_valid(&m->account))
 		return tr_error_set(error, TR_EPROTO, "its account of samples is not one");
-	if (m.age > m.step)
-		m.age = m.step;
-	*out = m;
+	if (m->age > m->step)
+		m->age = m->step;
+	*out = *m;
 	return TR_OK;
 }

@@ -45,7 +45,7 @@ struct manifest {
 
 /* The text, to be freed; NULL: out of memory. */
 char *manifest_text(const struct manifest *manifest);
-/* Bytes are not trusted. */
+/* Bytes are not trusted. The text ends with a digest of what stands before it, in older files not. TR_EDIGEST: it is another one, or names of files are not what was written; TR_EPROTO: it is no manifest. */
 tr_status manifest_parse(const char *text, size_t length, struct manifest *manifest,
     struct tr_error *error);
 

@@ -74,6 +74,9 @@ void sharded_apart_unmake(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
 	struct sharded_apart *a = s->apart;
+	if (a->work !=
+	    NULL) /* with another mesh other workers make up a replica: what was sent until then is of no merge */
+		a->sent_bytes = a->sent_now = UINT64_MAX;
 	mesh_memory_give(&s->memory, a->work);
 	mesh_memory_give(&s->memory, a->moments.first);
 	mesh_memory_give(&s->memory, a->moments.second);

@@ -135,8 +135,9 @@ struct sharded_apart {
 	struct apart_given untold;                   /* losses since the newest report */
 	bool skipped;                                /* the newest step was not applied */
 	double merging_since_s;                      /* monotonic; 0: not */
-	struct sync_costs_said said;   /* of the newest merge, told with the next one */
-	uint64_t sent_bytes, sent_now; /* to other replicas, when it was last told; now */
+	struct sync_costs_said said; /* of the newest merge, told with the next one */
+	uint64_t sent_bytes,
+	    sent_now; /* to other replicas, when it was last told; now. UINT64_MAX: from the next merge on */
 };
 
 /* ---- sharded_apart.c ---- */

@@ -231,7 +231,9 @@ void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
 		log_warn("trainer",
 		    "the checkpoint is of a job with another %s: samples are counted from step "
 		    "%llu of this one",
-		    manifest->seed != t->spec->optimizer->seed ? "train.seed" : "text",
+		    manifest->seed != t->spec->optimizer->seed ? "train.seed"
+		        : manifest->order[0] != '\0'           ? "text"
+		                                               : "text or batch",
 		    (unsigned long long)manifest->step);
 	*t->counters = (struct trainer_counters){ .start = manifest->step,
 		.step = manifest->step,

@@ -83,3 +83,20 @@ def test_a_kill_while_the_mesh_changes(tmp_path):
         goes_on(cluster, job, f"peer {peer.id} (")
         becomes_larger(cluster, job, "dp 1 x tp 2")
         check_to_the_end(tmp_path, cluster, job)
+
+
+def test_bytes_of_merges_alone(tmp_path):
+    """What two workers sent each other inside of a replica of three is of no merge, when they are two replicas of one."""
+    run = tmp_path / "run"
+    spec = apart_spec(write_text(tmp_path), run, 1, 1, 3, inner=INNER, steps=120, every=20, heads=3, width=48)
+    spec.mesh.nodes, spec.mesh.workers_per_node = 3, 1
+    with Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        job = cluster.submit(spec)
+        reach(run, 40)
+        kill_node_of(cluster, job, 2)
+        goes_on(cluster, job, "dp 1 x tp 3 cannot be: 2 workers; goes on with dp 2")
+        cluster.wait_job(job, "DONE")
+    newest = rows_of(run)[120]
+    assert newest["contributors"] == 2
+    # A merge sends a tenth of what data parallel training would have sent.
+    assert 0.05 < newest["sent_bytes"] / newest["dense_bytes"] < 0.2, newest

@@ -109,6 +109,22 @@ static inline void replace_in(const char *folder, const char *name, const char *
 	assert_int_equal(fclose(file), 0);
 }
 
+/* Of what a text file has once, and up to (not with) what follows it: that goes. */
+static inline void cut_from(const char *folder, const char *name, const char *from, const char *to)
+{
+	char path[CHECKPOINT_PATH_MAX + 32], text[8192];
+	(void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	size_t length = fread(text, 1, sizeof(text) - 1, file);
+	text[length] = '\0';
+	assert_int_equal(fclose(file), 0);
+	char *at = strstr(text, from), *end = at != NULL ? strstr(at, to) : NULL;
+	assert_non_null(end);
+	*end = '\0';
+	replace_in(folder, name, at, "");
+}
+
 /* Of any name that begins with a dot. */
 static inline unsigned hidden_left(const struct fixture *f)
 {

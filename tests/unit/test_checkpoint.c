@@ -131,6 +131,89 @@ static void test_dropout(void **state)
 	}
 }
 
+/* All that a manifest can say. */
+static char *full_manifest(struct manifest *back)
+{
+	static struct manifest manifest; /* an account is large */
+	struct tr_error error;
+	manifest = (struct manifest){ .job = { 3, 1764417600123, "a job" },
+		.step = 20,
+		.round = 23,
+		.seed = 4,
+		.samples = 640,
+		.account = { .cursor = 640, .free_count = 1, .free = { { 8, 16 } }, .anew = 64 },
+		.tokens = 7,
+		.age = 12,
+		.costs = { .merges = 9, .sent_bytes = 1e12, .waited_s = 1.25 },
+		.dropout = 0.1,
+		.lr_base = { 1.0 / 3, -1.0 / 7 } };
+	char *const digests[] = { manifest.spec, manifest.order, manifest.model, manifest.optimizer,
+		manifest.config };
+	for (uint64_t i = 0; i < 5; i++)
+		(void)tr_digest_hex(tr_digest_of(&i, sizeof(i)), digests[i]);
+	char *text = manifest_text(&manifest);
+	assert_non_null(text);
+	if (manifest_parse(text, strlen(text), back, &error) != TR_OK)
+		fail_msg("%s", error.text);
+	return text;
+}
+
+/* Of any bit: it says something else than it did to nobody. */
+static void test_each_bit_of_a_manifest(void **state)
+{
+	(void)state;
+	static struct manifest whole, back;
+	char *text = full_manifest(&whole);
+	size_t length = strlen(text), refused = 0;
+	for (size_t bit = 0; bit < 8 * length; bit++) {
+		text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
+		if (manifest_parse(text, length, &back, NULL) != TR_OK)
+			refused++;
+		else if (memcmp(&back, &whole, sizeof(back)) != 0)
+			fail_msg("bit %zu of byte %zu: %s", bit % 8, bit / 8, text);
+		text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
+	}
+	/* But for the name of its own digest all that it says is held against that. */
+	assert_true(refused >= 8 * (length - strlen("digest")));
+	free(text);
+}
+
+/* Of older versions, which have no digest of their own: no file that it names is passed by, and moments that were written are not missing. */
+static void test_names_of_files(void **state)
+{
+	(void)state;
+	static const char *const names[] = { MANIFEST_CONFIG, MANIFEST_MODEL, MANIFEST_OPTIMIZER };
+	static struct manifest whole, back;
+	char *text = full_manifest(&whole), without[64];
+	struct tr_error error;
+	char *end = strstr(text, ",\"digest\":");
+	assert_non_null(end);
+	(void)strcpy(end, "}");
+	assert_int_equal(manifest_parse(text, strlen(text), &back, &error), TR_OK);
+	assert_memory_equal(&back, &whole, sizeof(back));
+	for (size_t i = 0; i < 3; i++)
+		for (size_t k = 0; names[i][k] != '\0'; k++) {
+			char *at = strstr(text, names[i]), says[64];
+			at[k] = (char)(at[k] ^ 1);
+			(void)snprintf(says, sizeof(says), "found '%.*s'", (int)strlen(names[i]),
+			    at);
+			assert_int_equal(manifest_parse(text, strlen(text), &back, &error),
+			    TR_EDIGEST);
+			assert_non_null(strstr(error.text, says));
+			at[k] = (char)(at[k] ^ 1);
+		}
+	(void)snprintf(without, sizeof(without), ",\"" MANIFEST_OPTIMIZER "\":\"%s\"",
+	    whole.optimizer);
+	(void)strcpy(strstr(text, without), "}}");
+	assert_int_equal(manifest_parse(text, strlen(text), &back, &error), TR_EDIGEST);
+	assert_non_null(strstr(error.text, "no optimizer.safetensors"));
+	/* An import has none. */
+	char *spec = strstr(text, whole.spec);
+	memmove(spec, spec + strlen(whole.spec), strlen(spec + strlen(whole.spec)) + 1);
+	assert_int_equal(manifest_parse(text, strlen(text), &back, &error), TR_OK);
+	free(text);
+}
+
 /* One byte of any file changed: the error names it, in one line. */
 static void test_damage(void **state)
 {
@@ -155,7 +238,7 @@ static void test_damage(void **state)
 		                         &error),
 		    TR_OK);
 		assert_non_null(strstr(error.text, f->folder.dir));
-		assert_non_null(strstr(error.text, i < 2 ? names[i] : "optimizer.safetensors"));
+		assert_non_null(strstr(error.text, names[i]));
 		assert_null(strchr(error.text, '\n'));
 	}
 }
@@ -166,7 +249,7 @@ static void test_a_config_that_was_changed(void **state)
 	struct fixture *f = *state;
 	static const char eps[] = "\"layer_norm_epsilon\":1e-05",
 	                  other[] = "\"layer_norm_epsilon\":1e-04";
-	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX], digest[64];
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
 	struct manifest manifest;
 	struct tr_error error;
 	struct model_config config;
@@ -181,8 +264,9 @@ static void test_a_config_that_was_changed(void **state)
 	assert_non_null(
 	    strstr(error.text, "/step-00000007: config.json is damaged: its digest is "));
 
-	(void)snprintf(digest, sizeof(digest), "\"config.json\":\"%s\",", manifest.config);
-	replace_in(path, MANIFEST_NAME, digest, "");
+	/* As older ones are: without what was added later. */
+	cut_from(path, MANIFEST_NAME, "\"config.json\":", "\"model.safetensors\"");
+	cut_from(path, MANIFEST_NAME, ",\"digest\":", "}");
 	assert_int_equal(checkpoint_config(path, &config, &manifest, found, &error), TR_OK);
 	assert_true(config.norm_eps == 1e-4 && manifest.config[0] == '\0');
 	assert_int_equal(checkpoint_look(path, &f->layout, &manifest, found, &error), TR_EINVAL);
@@ -449,6 +533,8 @@ int main(void)
 		cmocka_unit_test(test_moments_of_fewer_steps),
 		cmocka_unit_test(test_a_job),
 		cmocka_unit_test(test_dropout),
+		cmocka_unit_test(test_each_bit_of_a_manifest),
+		cmocka_unit_test(test_names_of_files),
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_config_that_was_changed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_disk_that_does_not_give_it_up, setup,

@@ -449,6 +449,15 @@ static void test_import_and_export(void **state)
 	says(error.text, "config.json is damaged");
 	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
 	says(error.text, "config.json is damaged");
+	/* One of the manifest, which says what those digests are. */
+	(void)snprintf(path, sizeof(path), "%s/manifest.json", found);
+	fd = open(path, O_RDWR);
+	assert_true(fd >= 0 && pread(fd, text, sizeof(text), 0) > 0);
+	char *name = memmem(text, sizeof(text), "config.json", 11);
+	assert_non_null(name);
+	assert_true(pwrite(fd, "b", 1, name - text) == 1 && close(fd) == 0);
+	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
+	says(error.text, "manifest.json: it is damaged: found 'bonfig.json' among its files");
 	assert_int_equal(entries(f->root), 3);
 	free(arrays.params);
 	free(arrays.first);
