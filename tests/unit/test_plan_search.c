@@ -184,10 +184,9 @@ static void check_dealt(const struct plan_case *c, const struct plan *plan)
 
 static void plans_that_jobs_run(void **state)
 {
-	unsigned gained = 0, interleaved = 0;
-	unsigned step = getenv("NIGHTLY") != NULL ? 2 : 4; /* each takes seconds */
+	unsigned step = getenv("NIGHTLY") != NULL ? 2 : 4, gained = 0, interleaved = 0;
 	(void)state;
-	for (unsigned i = 1; i < PLAN_CASES; i += step) {
+	for (unsigned i = 1; i < PLAN_CASES; i += step) { /* each takes seconds */
 		struct plan_case c;
 		const struct dealing even = { .mesh = { { 0, 0, 0 } } };
 		case_make(&c, i);
