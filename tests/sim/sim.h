@@ -571,7 +571,7 @@ struct sim_seed {
 	uint64_t seed;
 	/* When it was found: 0: workers ran all-reduce only; 1: every collective; 2: and frames came in halves; 3: and workers waited for
 	 * results before they committed; 4: and before they submitted others; 5: and some ops were of a part of the contributors; 6: and workers took memory
-	 * back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared states of their own; 9: that came gradually; 10: and what sources staged had a window; 11: all that there is. */
+	 * back in the middle of rounds; 7: and memberd's disk was full now and then; 8: and joiners declared states of their own; 9: that came gradually; 10: and what sources staged had a window; 11: of one buffer now and then; 12: all that there is. */
 	unsigned had;
 	const char *name, *what;
 };

@@ -281,7 +281,8 @@ void sim_prepare(struct sim *sim, uint64_t seed, bool trace, enum sim_plant plan
 		sim->ahead_bytes = 1 + 256 * rng_below(sim->key, STREAM_SETUP, 8, 16);
 	if (sim->boards && rng_below(sim->key, STREAM_SETUP, 15, 2) == 0)
 		sim->ahead_bytes = 0;
-	sim->outlet_bytes = !named || named->had >= 10 ? 0 : SIZE_MAX;
+	bool narrow = (!named || named->had >= 11) && rng_below(sim->key, STREAM_SETUP, 19, 4) == 0;
+	sim->outlet_bytes = narrow ? 1 : !named || named->had >= 10 ? 0 : SIZE_MAX;
 	sim->tells = named && named->had < 3;
 	if (sim->pieces)
 		pieces_prepare(sim);
