@@ -19,9 +19,9 @@
 /* A member that submits late holds as much again of what came before (ahead.c): over short ways, where less keeps links busy too, both together stay below 32 MiB. */
 static size_t outlet_most(const struct group_core *core)
 {
-	bool whole = select_long(core->view.latency_s);
+	bool all = select_long(core->view.latency_s);
 
-	return whole ? core->outlet_bytes : core->outlet_bytes / 4 * 3;
+	return all ? core->outlet_bytes : core->outlet_bytes - core->outlet_bytes / 4;
 }
 
 bool outlet_open(struct op *op)
