@@ -153,6 +153,9 @@ const struct sim_seed sim_seeds[] = {
 	    "told "
 	    "to forget all of them when the newer were logged; memberd died before the others "
 	    "were" },
+	{ 452, 11, "window-of-nothing",
+	    "three quarters of a window of one byte were none over short ways, and what was passed "
+	    "on late never left" },
 };
 const size_t sim_seed_count = sizeof(sim_seeds) / sizeof(sim_seeds[0]);
 
