@@ -39,9 +39,7 @@ static struct job_mesh_rounds rounds_of(const Traind__V1__JobSpec *spec)
 	if (!job_sync_is_rare(spec->train->sync) ||
 	    job_sync_options(spec->train, spec->train->optimizer->steps, &options, NULL) != TR_OK)
 		return (struct job_mesh_rounds){ NULL, 0, 0 };
-	return (struct job_mesh_rounds){ spec->train,
-		spec->mesh != NULL && spec->mesh->chunks > 0 ? spec->mesh->chunks : 1,
-		job_mesh_sync_longest(&options) };
+	return job_mesh_rounds_of(spec->train, spec->mesh, &options);
 }
 
 /* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */

@@ -54,7 +54,8 @@ bool job_mesh_sync_streams(const struct tr_sync_options *o)
 	    o->alpha > 0;
 }
 
-uint64_t job_mesh_sync_longest(const struct tr_sync_options *o)
+/* Steps of the longest round: between merges; of the first one up to its fragment's, and the overlap. */
+static uint64_t longest(const struct tr_sync_options *o)
 {
 	uint64_t steps = o->inner_steps / o->fragments + (o->inner_steps % o->fragments > 0);
 
@@ -64,7 +65,7 @@ uint64_t job_mesh_sync_longest(const struct tr_sync_options *o)
 static tr_status check_longest(const struct tr_sync_options *o, uint64_t most, const char *why,
     const char *more, struct tr_error *error)
 {
-	uint64_t steps = job_mesh_sync_longest(o);
+	uint64_t steps = longest(o);
 	char round[64] = "";
 
 	if (steps <= most)
@@ -182,6 +183,14 @@ uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struc
 	if (each.sums > 0)
 		most = less(most, JOB_MESH_SUMS_MAX / each.sums);
 	return most > 0 ? most : 1;
+}
+
+struct job_mesh_rounds job_mesh_rounds_of(const Traind__V1__TrainSpec *spec,
+    const Traind__V1__Mesh *mesh, const struct tr_sync_options *options)
+{
+	return (struct job_mesh_rounds){ .spec = spec,
+		.chunks = mesh != NULL && mesh->chunks > 0 ? mesh->chunks : 1,
+		.steps = longest(options) };
 }
 
 bool job_mesh_rounds_fit(const struct job_mesh_rounds *rounds, const struct mesh *mesh,

@@ -28,10 +28,10 @@ uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struc
 struct job_mesh_rounds {
 	const Traind__V1__TrainSpec *spec; /* NULL: they do not, and nothing has to */
 	uint64_t chunks;                   /* mesh.chunks, 1 at least */
-	uint64_t steps;                    /* job_mesh_sync_longest */
+	uint64_t steps;                    /* of the longest one; 0: it goes by time */
 };
-/* Steps of the longest round: between merges; of the first one up to its fragment's, and the overlap. 0: it goes by time. */
-uint64_t job_mesh_sync_longest(const struct tr_sync_options *options);
+struct job_mesh_rounds job_mesh_rounds_of(const Traind__V1__TrainSpec *spec,
+    const Traind__V1__Mesh *mesh, const struct tr_sync_options *options);
 /* Whether it does over this mesh, also where one replica alone computes all of a step's `batch` sequences. */
 bool job_mesh_rounds_fit(const struct job_mesh_rounds *rounds, const struct mesh *mesh,
     uint64_t batch);

@@ -196,10 +196,8 @@ uint64_t sharded_apart_steps(const struct trainer *t)
 struct job_mesh_rounds sharded_apart_rounds(const struct trainer *t)
 {
 	const struct sharded_apart *a = t->sharded->apart;
-	uint32_t chunks = t->mesh_spec != NULL ? t->mesh_spec->chunks : 0;
 	return a == NULL ? (struct job_mesh_rounds){ NULL, 0, 0 }
-	                 : (struct job_mesh_rounds){ t->spec, chunks > 0 ? chunks : 1,
-		                   job_mesh_sync_longest(&a->options) };
+	                 : job_mesh_rounds_of(t->spec, t->mesh_spec, &a->options);
 }
 
 bool sharded_apart_may_change(const struct trainer *t)
