@@ -24,7 +24,7 @@ PAGES = {
     "tr_sync_create": ("training that talks rarely: local SGD, DiLoCo, streaming, eager, HDET",
                        ["tr_sync_mode", "tr_sync_weights", "tr_sync_tensor", "tr_sync_options", "tr_sync_complete", "tr_sync_merges", "tr_sync_create", "tr_sync_work",
                         "tr_sync_now", "tr_sync_start", "tr_sync_step", "tr_sync_resume", "tr_sync_steps", "tr_sync_sample", "tr_sync_outer", "tr_sync_momentum",
-                        "tr_sync_lr_base", "tr_sync_follow", "tr_sync_origin", "tr_sync_races", "tr_sync_sound", "tr_sync_kept_bytes", "tr_sync_keep",
+                        "tr_sync_ready", "tr_sync_lr_base", "tr_sync_follow", "tr_sync_origin", "tr_sync_races", "tr_sync_sound", "tr_sync_kept_bytes", "tr_sync_keep",
                         "tr_sync_bring", "tr_sync_destroy"]),
     "tr_domain_open": ("collectives inside a failure domain: the GPUs of a host, the ranks of an mpirun",
                        ["tr_domain_options", "tr_domain_open", "tr_domain_lead", "tr_domain_close", "tr_domain_rank", "tr_domain_size",

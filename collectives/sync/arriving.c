@@ -64,7 +64,8 @@ static bool is_last(const struct tr_sync *s)
 	if (!pace_decides(&s->options))
 		return !sync_schedule_slot(&s->schedule, s->round.round + 1, &slot);
 	/* The newest merge whose step is known is the one before this round's. */
-	double step = (double)s->counters->agreed.step, a_round = step / (double)s->round.round;
+	double step = (double)s->counters->agreed.step;
+	double a_round = step / (double)(s->round.round - s->counters->before);
 	double steps = (double)s->options.steps;
 	return steps > 0 && (step >= NEARLY_LAST * steps || step + 2 * a_round >= steps);
 }

@@ -284,6 +284,15 @@ struct lease_account *tr_sync_leases(tr_sync *s)
 	return s->leases;
 }
 
+tr_status tr_sync_ready(tr_sync *s, uint64_t round, struct tr_error *error)
+{
+	if (s->started)
+		return tr_error_set(error, TR_EINVAL, "sync: training was started before");
+	s->written[s->tensor_count].outer = (struct tr_digest){ 0, 0 };
+	s->counters->before = s->schedule.before = round;
+	return tr_state_ready(s->group, round, error);
+}
+
 double *tr_sync_lr_base(tr_sync *s)
 {
 	if (!s->started) {

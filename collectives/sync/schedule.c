@@ -24,8 +24,9 @@ uint64_t sync_schedule_rounds(const struct sync_schedule *s)
 
 bool sync_schedule_slot(const struct sync_schedule *s, uint64_t round, struct sync_slot *slot)
 {
-	if (round == 0 || round > sync_schedule_rounds(s))
+	if (round <= s->before || round - s->before > sync_schedule_rounds(s))
 		return false;
+	round -= s->before;
 	slot->fragment = (unsigned)((round - 1) % s->fragments);
 	slot->take = take_of(s, round);
 	slot->merge = slot->take + s->overlap;

@@ -20,6 +20,7 @@ struct sync_schedule {
 	uint64_t period;    /* H >= fragments */
 	uint64_t overlap;   /* tau <= H / fragments */
 	unsigned fragments; /* P >= 1 */
+	uint64_t before; /* the group's rounds are numbered from here on: its first is before + 1 */
 };
 
 struct sync_slot {
@@ -27,7 +28,7 @@ struct sync_slot {
 	uint64_t take, merge; /* inner steps */
 };
 
-/* Of round `round` (from 1). False: there is none, training ended with the round before. */
+/* Of round `round` (from before + 1). False: there is none, training ended with the round before. */
 bool sync_schedule_slot(const struct sync_schedule *schedule, uint64_t round,
     struct sync_slot *slot);
 

@@ -60,6 +60,7 @@ struct sync_counters {
 	struct search_state search; /* HDET with lr_search */
 	double slowest_s; /* of a step, of those who are there or missing; 0: not known (leasing.c) */
 	uint64_t steps, race_steps; /* of the group's schedule, as the options have them */
+	uint64_t before;            /* its schedule, see there */
 };
 
 /* State: digests of what was written at the last merge of a tensor; zeros: not known. */
@@ -221,6 +222,7 @@ static inline void sync_follow_schedule(struct tr_sync *sync)
 {
 	sync->options.steps = sync->schedule.steps = sync->counters->steps;
 	sync->options.lr_race_steps = sync->counters->race_steps;
+	sync->schedule.before = sync->counters->before;
 }
 
 static inline size_t sync_fragment_count(const struct tr_sync *sync, unsigned fragment)

@@ -46,7 +46,7 @@ tr_status checkpoint_write_from(const struct checkpoint_folder *folder, const st
 /* `path` is a step's folder or one that holds `latest`; found gets the step's folder (absolute, links resolved). */
 tr_status checkpoint_find(const char *path, char found[CHECKPOINT_PATH_MAX], struct tr_error *error);
 
-/* The manifest in a step's folder. */
+/* The manifest in a step's folder. TR_ENOTFOUND: there is none; TR_EIO: the disk does not give it up. */
 tr_status checkpoint_manifest(const char *folder, struct manifest *manifest, struct tr_error *error);
 /* Of which model it is, as its config.json says: the digest is checked, where the manifest has one (older ones have not). `path` and found as above. */
 tr_status checkpoint_config(const char *path, struct model_config *config,

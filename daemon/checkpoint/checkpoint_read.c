@@ -38,9 +38,10 @@ tr_status checkpoint_manifest(const char *folder, struct manifest *manifest, str
 	(void)snprintf(name, sizeof(name), "%s/%s", folder, MANIFEST_NAME);
 	int fd = open(name, O_RDONLY | O_CLOEXEC);
 	ssize_t got = fd >= 0 ? read(fd, text, MANIFEST_BYTES_MAX) : -1;
-	tr_status status = got >= 0
-	    ? manifest_parse(text, (size_t)got, manifest, error)
-	    : tr_error_set(error, TR_EIO, "cannot read: %s", strerror(errno));
+	bool absent = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
+	tr_status status = got >= 0 ? manifest_parse(text, (size_t)got, manifest, error)
+	                            : tr_error_set(error, absent ? TR_ENOTFOUND : TR_EIO,
+	                                  "cannot read: %s", strerror(errno));
 	if (fd >= 0)
 		(void)close(fd);
 	free(text);

@@ -71,7 +71,7 @@ static tr_status put_all(const struct writing *w, struct manifest *manifest, con
 	if (status == TR_OK)
 		status = put_config(w, manifest, error);
 	if (status == TR_OK && sample != NULL)
-		status = checkpoint_put_text(w->dir, "sample.txt", sample, error);
+		status = checkpoint_put_text(w->dir, MANIFEST_SAMPLE, sample, error);
 	if (status != TR_OK)
 		return status;
 	char *text = manifest_text(manifest);

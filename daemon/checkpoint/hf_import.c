@@ -369,7 +369,8 @@ static tr_status import(const char *folder, const char *to, struct weight_files 
 	tr_status status = checkpoint_manifest(folder, &manifest, error);
 	if (status == TR_OK) /* a checkpoint of ours: it has digests */
 		memcpy(w->model, manifest.model, sizeof(w->model));
-	if (status != TR_EDIGEST) /* there is none, or it is something else's */
+	if (status != TR_EDIGEST && status != TR_EIO &&
+	    status != TR_ENOMEM) /* there is none, or it is something else's */
 		status = hf_config_read(folder, manifest.config, &result->config, error);
 	if (status == TR_OK)
 		status = open_files(folder, w, error);

@@ -14,6 +14,7 @@
 #define MANIFEST_MODEL     "model.safetensors"
 #define MANIFEST_OPTIMIZER "optimizer.safetensors"
 #define MANIFEST_CONFIG    "config.json" /* hf_config.h */
+#define MANIFEST_SAMPLE    "sample.txt"
 #define MANIFEST_BYTES_MAX 65536
 
 /* A job among those of all clusters: each of them counts from 1. */

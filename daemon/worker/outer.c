@@ -435,6 +435,8 @@ tr_status outer_run(struct trainer *t, struct tr_round *after, struct tr_error *
 	struct tr_sync_work did;
 	bool alone = false;
 	tr_status status = tr_sync_start(t->outer.sync, &now, error);
+	if (status == TR_OK)
+		status = trainer_check_start(t, now.round, false, error);
 	if (status == TR_OK) {
 		status = started(t, &now, error);
 		if (now.event != NULL)

@@ -1,5 +1,5 @@
 /* Where a job goes on from: the checkpoint that its file names, or that memberd has heard of last; where a writer has put a newer one in its place, that; else the newest before it that this worker can use. All that hold the whole model get the state of those who took the newest, as any
- * joiner does; those with shards agree (sharded_back.c). */
+ * joiner does, and so does who finds none; those with shards agree (sharded_back.c), and who has none gets a copy (sharded_fetch.c). */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,4 +48,13 @@ tr_status trainer_resume(struct trainer *t, const char *resume, trainer_reads *r
 			checkpoint_set_aside(path, status);
 		(void)snprintf(path, sizeof(path), "%s", other);
 	}
+}
+
+tr_status trainer_check_start(const struct trainer *t, uint64_t round, bool receives,
+    struct tr_error *error)
+{
+	if (t->nothing_read.status == TR_OK || round > 1 || receives)
+		return TR_OK;
+	*error = t->nothing_read;
+	return error->status;
 }

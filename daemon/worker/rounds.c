@@ -233,6 +233,8 @@ tr_status trainer_run(struct trainer *t, struct tr_error *error)
 	for (bool finished = false; !finished; begun = false) {
 		if (!begun)
 			status = tr_round_begin(t->group, &round, error);
+		if (status == TR_OK && !begun)
+			status = trainer_check_start(t, round.round, round.receive_state, error);
 		if (status == TR_OK && t->outer.sync == NULL && round.round <= t->steps)
 			status = step_round(t, &round, error);
 		else if (status == TR_OK)

@@ -1,5 +1,6 @@
 #include "daemon/worker/sharded.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	s->owners = t->zero_owners;
 	s->newcomer_parts = NEWCOMERS_PARTS;
 	s->newcomer_least = NEWCOMERS_LEAST;
+	s->fetch_bytes = SHARDED_FETCH_BYTES;
 	s->moments.lost = s->gathered.lost = RANKS_NONE;
 	/* Who writes a checkpoint may be lost before the others know of it: then they go back to the one before. */
 	if (t->folder.keep < 2)
@@ -120,6 +122,19 @@ static tr_status look(struct trainer *t, const char *path, struct manifest *mani
 	return checkpoint_look(path, &t->sharded->whole, manifest, t->folder.never_delete, error);
 }
 
+/* Others may have one: the group says of which step that is, and it comes to where this worker looked for it (sharded_fetch.c). */
+static tr_status begin_with_nothing(struct trainer *t, const char *resume,
+    const struct tr_error *why)
+{
+	const char *name = strrchr(resume, '/');
+	bool step = name != NULL && strncmp(name, "/step-", 6) == 0;
+	(void)snprintf(t->folder.never_delete, sizeof(t->folder.never_delete), "%s%s", resume,
+	    step ? "" : "/step-00000000");
+	t->sharded->resumed = UINT64_MAX;
+	t->nothing_read = *why;
+	return TR_OK;
+}
+
 tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *error)
 {
 	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
@@ -128,6 +143,8 @@ tr_status sharded_begin(struct trainer *t, uint64_t *round, struct tr_error *err
 	if (resume == NULL || resume[0] == '\0')
 		return TR_OK;
 	tr_status status = trainer_resume(t, resume, look, manifest, error);
+	if (status != TR_OK && status != TR_ENOMEM)
+		return begin_with_nothing(t, resume, error);
 	if (status != TR_OK)
 		return status;
 	trainer_resume_counters(t, manifest);

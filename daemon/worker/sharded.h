@@ -49,11 +49,14 @@
 /* And the outer momentum of replicas that train apart. */
 #define SHARDED_OUTER      3u
 #define SHARDED_ARRAYS_ALL 4u
+/* Pieces of a checkpoint that is copied (sharded_fetch.c). */
+#define SHARDED_FETCH_BYTES (4u << 20)
 /* What all say to plan anew. */
 #define SHARDED_REPLAN_WORDS (REPLAN_PEERS_MAX * sizeof(struct replan_figures) / sizeof(int64_t))
 
 struct trainer;
 struct sharded_apart;
+struct fetch_piece;
 
 enum sharded_round {
 	SHARDED_STEP,
@@ -119,6 +122,7 @@ struct sharded_sums {
 	int64_t digests[(2 + OWNERS_MAX) * TR_GROUP_PEERS_MAX];
 	int64_t work[TR_GROUP_PEERS_MAX]; /* an op of its own: nanoseconds that each replica, by its number, computed in this step; the most that one of its workers says */
 	int64_t choice[2]; /* the same, the least counts: one more than the step of the checkpoint that each would take, and the index of who cannot use the one in question */
+	int64_t here[TR_GROUP_PEERS_MAX]; /* the same, summed: by index which checkpoint of the step in question each has on its disk; 0: none */
 	int64_t stages[2 *
 	    TR_GROUP_PEERS_MAX]; /* the same, of each stage its slowest worker, without waiting; and how many layers more it has no memory for (sharded_restage.c) */
 };
@@ -155,6 +159,7 @@ struct sharded {
 	struct mesh_memory memory; /* of what is made for a mesh */
 	uint64_t newcomer_parts,
 	    newcomer_least; /* NEWCOMERS_PARTS, NEWCOMERS_LEAST but in the simulator */
+	size_t fetch_bytes; /* SHARDED_FETCH_BYTES but there */
 	uint32_t
 	    owners; /* with ZeRO-1, of each piece of a shard's moments (daemon/plan/owners.h); 0: all of its workers hold them all */
 
@@ -223,11 +228,13 @@ struct sharded {
 	bool behind;       /* sharded_arrivals.c: shards come while others train apart */
 	size_t arriving; /* one more than the transfer that this worker has not waited for; 0: none */
 	bool gathers;
-	uint64_t share;        /* samples of this worker's replica */
-	double work_s;         /* that computing it took; meanwhile since when, monotonic */
-	struct manifest *back; /* what training goes back to; in the group's memory */
+	uint64_t share;            /* samples of this worker's replica */
+	double work_s;             /* that computing it took; meanwhile since when, monotonic */
+	struct fetch_piece *fetch; /* sharded_fetch.c; NULL: none was needed yet */
+	struct manifest *back;     /* what training goes back to; in the group's memory */
 	/* What the round said of a checkpoint (sharded_back.c): the step in question; one more than that which all take, 0: none; who cannot use it; and why, if this worker cannot. */
 	uint64_t tried, chosen;
+	bool nobody_has; /* it, on any disk (sharded_fetch.c) */
 	int64_t refuser;
 	struct tr_error refusal;
 	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
@@ -350,6 +357,13 @@ void sharded_exchange_begin(struct sharded_exchange *exchange, const struct shar
 
 /* This worker's shard, from where training begins; the round is one back if that is a checkpoint that somebody cannot use. */
 tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct tr_error *error);
+
+/* ---- sharded_fetch.c ---- */
+
+/* Before any of them reads the checkpoint of this step, which is at `path` for this worker: who lacks it gets a copy from who has it. Where nobody has it, or it cannot be copied, nothing
+ * happens: reading it says so. */
+tr_status sharded_fetch(struct trainer *t, const struct tr_round *round, uint64_t step,
+    const char *path, struct tr_error *error);
 
 /* ---- sharded_back.c ---- */
 

@@ -3,6 +3,7 @@
  * Each says what it makes of one: in a round SHARDED_BACK of its manifest, and when shards were read, of digests and tensors. Who cannot use it names the newest before it that it has; the least
  * of what they name is tried next, in a round SHARDED_BACK again. What all have is never passed by, since nobody names less than the newest that it has; and each one that is tried has
  * fewer steps, so there is an end: one that all use, or somebody has none left, and the job stops. Which one is tried is common state, so it does not matter on whose disk which is damaged.
+ * Where disks are each node's own, what one has the others get first (sharded_fetch.c), so it is what anybody has that counts.
  * Who has no memory to read one says nothing about it: it ends, and the others go on with who comes in its place. */
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +57,13 @@ static int64_t before(const struct trainer *t, uint64_t step)
 	return began[0] != '\0' && checkpoint_before(dir, step, &found) ? (int64_t)found + 1 : 0;
 }
 
+/* What it names instead of one that it cannot use. Of one that nobody has, who has none before it has no say: it gets what the others have. */
+static int64_t instead(const struct trainer *t, uint64_t step)
+{
+	int64_t other = before(t, step);
+	return other == 0 && t->sharded->nobody_has ? INT64_MAX : other;
+}
+
 tr_status sharded_check_checkpoint(const struct trainer *t, uint64_t step, const char *path,
     struct tr_error *error)
 {
@@ -102,7 +110,7 @@ static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t
 	if (status != TR_OK)
 		return status;
 	s->tried = step;
-	s->chosen = (uint64_t)choice[0];
+	s->chosen = choice[0] == INT64_MAX ? 0 : (uint64_t)choice[0]; /* nobody has another one */
 	s->refuser = choice[1];
 	tr_error_clear(&s->refusal);
 	if (own != NULL) {
@@ -127,7 +135,7 @@ tr_status sharded_agree(struct trainer *t, const struct tr_round *round, uint64_
     const struct tr_error *own, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	int64_t wanted = own == NULL ? (int64_t)step + 1 : before(t, step);
+	int64_t wanted = own == NULL ? (int64_t)step + 1 : instead(t, step);
 	tr_status status = agree(t, round, step, s->rank != RANKS_NONE ? wanted : INT64_MAX, own,
 	    error);
 	if (status != TR_OK || s->chosen > 0)
@@ -271,8 +279,11 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 		return status;
 	uint64_t step = step_to_try(s, t->counters->start);
 	sharded_checkpoint_path(t, step, path);
+	status = path[0] != '\0' ? sharded_fetch(t, round, step, path, error) : TR_OK;
+	if (status != TR_OK)
+		return status;
 	bool good = look_at(t, step, path, &own) == TR_OK;
-	int64_t wanted = good ? (int64_t)step + 1 : path[0] != '\0' ? before(t, step) : 0;
+	int64_t wanted = good ? (int64_t)step + 1 : path[0] != '\0' ? instead(t, step) : 0;
 	if (good && s->state->mended > MENDED_MOST) {
 		good = tr_error_set(&own, TR_EDIGEST,
 		           "since the newest, of step %llu, workers have held different numbers "

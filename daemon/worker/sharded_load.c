@@ -54,7 +54,10 @@ tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct t
 	struct tr_error own;
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step = origin_of(t, path);
-	tr_status status = s->rank != RANKS_NONE ? load(t, &own) : TR_OK;
+	tr_status status = path[0] != '\0' ? sharded_fetch(t, round, step, path, error) : TR_OK;
+	if (status != TR_OK)
+		return status;
+	status = s->rank != RANKS_NONE ? load(t, &own) : TR_OK;
 	if (path[0] == '\0')
 		return status == TR_OK ? TR_OK : tr_error_set(error, status, "%s", own.text);
 	status = sharded_agree(t, round, step, status == TR_OK ? NULL : &own, error);

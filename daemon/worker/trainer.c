@@ -242,16 +242,30 @@ void trainer_resume_counters(struct trainer *t, const struct manifest *manifest)
 	trainer_account_resume(t, manifest);
 }
 
-/* Of a checkpoint without moments they are zeros, whatever one that was left out had. */
-static tr_status read_whole(struct trainer *t, const char *path, struct manifest *manifest,
-    struct tr_error *error)
+static void clear_moments(struct trainer *t)
 {
 	memset(t->arrays.first, 0, t->layout.count * sizeof(float));
 	memset(t->arrays.second, 0, t->layout.count * sizeof(float));
 	if (t->arrays.outer != NULL)
 		memset(t->arrays.outer, 0, t->layout.count * sizeof(float));
+}
+
+/* Of a checkpoint without moments they are zeros, whatever one that was left out had. */
+static tr_status read_whole(struct trainer *t, const char *path, struct manifest *manifest,
+    struct tr_error *error)
+{
+	clear_moments(t);
 	return checkpoint_read(path, &t->layout, &t->arrays, manifest, t->folder.never_delete,
 	    error);
+}
+
+/* Another worker's disk may have one: whoever has the newest gives its state to the others. */
+static tr_status begin_with_nothing(struct trainer *t, const struct tr_error *why)
+{
+	clear_moments(t); /* of one that turned out to be damaged */
+	model_init_params(&t->layout, t->spec->optimizer->seed, t->arrays.params);
+	t->nothing_read = *why;
+	return TR_OK;
 }
 
 /* *round: that the state is of. */
@@ -267,6 +281,8 @@ static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_e
 	}
 	struct manifest manifest;
 	tr_status status = trainer_resume(t, resume, read_whole, &manifest, error);
+	if (status != TR_OK && status != TR_ENOMEM)
+		return begin_with_nothing(t, error);
 	if (status != TR_OK)
 		return status;
 	t->outer.age = manifest.age;
@@ -303,7 +319,8 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 		status = saver_create(&t->folder,
 		    t->sharded != NULL ? &t->sharded->whole : &t->layout, &t->saver, error);
 	if (status == TR_OK)
-		status = tr_state_ready(t->group, t->outer.sync != NULL ? 0 : round, error);
+		status = t->outer.sync != NULL ? tr_sync_ready(t->outer.sync, round, error)
+		                               : tr_state_ready(t->group, round, error);
 	return status;
 }
 

@@ -39,6 +39,7 @@ enum trainer_tag {
 	TAG_CHOICE,       /* which checkpoint all can use */
 	TAG_BACK,         /* what it says of the steps until then */
 	TAG_REPLAN,       /* what all measure, or what was planned anew */
+	TAG_HERE,         /* who has a checkpoint on its disk */
 	TAG_MERGE = 1100, /* three, of replicas that train apart: how far each got */
 	TAG_COPIES = 1200, /* the same where a replica is several copies: each one's part, of two ranges, and two barriers */
 	TAG_PARITY = 2000,   /* and those after it, as of the next ones */
@@ -50,6 +51,7 @@ enum trainer_tag {
 	TAG_TENSOR = 8192,   /* of sums inside the model */
 	TAG_REMESH = 1
 	    << 19, /* in a round that changes the mesh, of which there are no others: its messages and barriers */
+	TAG_FETCH = 1 << 22, /* two for each piece of a checkpoint that is copied to who has none */
 	TAG_MOMENTS = 1
 	    << 23, /* with ZeRO-1: two for each piece on its way to who owns it, or to who writes */
 	TAG_INNER = 1
@@ -131,6 +133,8 @@ struct trainer {
 	struct metrics metrics;
 	bool reported; /* the folder was looked at for another job's checkpoints */
 	bool told_nothing_left;
+	struct tr_error
+	    nothing_read; /* why no checkpoint could be read: another worker may have one; status TR_OK: it needed none, or has one */
 	bool metrics_failed;           /* said once */
 	off_t samples_noted;           /* where its newest line begins */
 	int samples_log;               /* where numbers of consumed samples go; -1: nowhere */
@@ -144,6 +148,9 @@ struct trainer {
 
 /* trainer.c: train.dtype and train.dropout, for t->model. */
 tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error);
+/* resume.c: the first round that it begins. It read no checkpoint: an error, unless others did or have come further meanwhile. */
+tr_status trainer_check_start(const struct trainer *t, uint64_t round, bool receives,
+    struct tr_error *error);
 /* trainer.c: counters and account as a checkpoint has them. */
 void trainer_resume_counters(struct trainer *t, const struct manifest *manifest);
 

@@ -68,9 +68,10 @@ def alive(pid):
 class Daemon:
     """One memberd or traind process, its folder and its log."""
 
-    def __init__(self, program, folder, arguments, environment):
+    def __init__(self, program, folder, arguments, environment, through=()):
+        """`through`: what starts it, in its own process: ["unshare", "--mount"]."""
         self.program, self.folder = program, pathlib.Path(folder)
-        self.arguments, self.environment = list(map(str, arguments)), environment
+        self.arguments, self.environment, self.through = list(map(str, arguments)), environment, list(map(str, through))
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log_path = self.folder / "daemon.log"
         self.process, self.stderr = None, None  # stderr: a descriptor instead of the log
@@ -79,7 +80,7 @@ class Daemon:
         for name in ("address", "pid"):
             (self.folder / name).unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen([str(BIN / self.program), *self.arguments], stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([*self.through, str(BIN / self.program), *self.arguments], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=self.stderr or log, env=self.environment, start_new_session=True)
         return self
 
@@ -191,12 +192,12 @@ class Cluster:
         self.memberd.kill9()
         self.close_channels()
 
-    def add_node(self, wait=True, slots=None, arguments=()):
+    def add_node(self, wait=True, slots=None, arguments=(), through=()):
         number = len(self.nodes) + 1
         folder = self.folder / f"node-{number}"
         node = Daemon("traind", folder, ["--memberd", self.memberd.address, "--listen", "127.0.0.1:0", "--dir", folder,
                                          "--slots", slots or self.slots, "--name", f"node-{number}",
-                                         *self.traind_arguments, *arguments], self.environment).start()
+                                         *self.traind_arguments, *arguments], self.environment, through).start()
         self.nodes.append(node)
         if wait:
             node.wait_serving()

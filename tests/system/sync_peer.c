@@ -10,8 +10,9 @@
  *	    stop=1: it stops (SIGSTOP) once a round is committed whose merge is still to come
  *	    die: in the call after this step it is killed, die_us after the call began
  *	    outer=1: a merge's line has "outer" too
+ *	    ready: what it says in tr_sync_ready; saved: its parameters to begin with
  *
- * The problem: three layers of ELEMENTS parameters w, from w = 0; the peer of index m takes at step s the gradient
+ * The problem: three layers of ELEMENTS parameters w, from w = 0 or what `saved` says; the peer of index m takes at step s the gradient
  * w - target(m, s, element) with a learning rate of 1/8; the loss is half the mean square of that. The targets are multiples of 1/64.
  *
  * Prints a JSON object a line: {"joined": peer}, {"round": ...} for each merge, {"done": ..., "outer": [...]} or {"error": ...}. With a batch also
@@ -37,7 +38,7 @@ struct peer {
 	double pause_us, uneven, policy, deadline;
 	double flip, part, tensor, die, die_us;
 	double transport; /* 1: TCP, also on one host */
-	double batch, from, stop, outer;
+	double batch, from, stop, outer, ready, saved;
 	bool shares;          /* a step takes pause_us a sample */
 	uint64_t own, merges; /* steps since the last merge; merges */
 	/* The outer parameters as the newest commit left them, which may be some steps before its merge, and their digest. */
@@ -221,7 +222,7 @@ static void set(struct peer *p, struct tr_sync_options *o, const char *word)
 		{ "flip", &p->flip }, { "part", &p->part }, { "tensor", &p->tensor },
 		{ "die", &p->die }, { "die_us", &p->die_us }, { "transport", &p->transport },
 		{ "batch", &p->batch }, { "from", &p->from }, { "stop", &p->stop },
-		{ "outer", &p->outer } };
+		{ "outer", &p->outer }, { "ready", &p->ready }, { "saved", &p->saved } };
 
 	for (size_t i = 0; i < sizeof(doubles) / sizeof(doubles[0]); i++)
 		if (strlen(doubles[i].key) == length && strncmp(word, doubles[i].key, length) == 0) {
@@ -261,6 +262,8 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 		{ .name = "second", .data = p->w[1], .count = ELEMENTS, .layer = 1 },
 		{ .name = "third", .data = p->w[2], .count = ELEMENTS, .layer = 2 }
 	};
+	for (unsigned i = 0; i < LAYERS * ELEMENTS; i++)
+		p->w[i / ELEMENTS][i % ELEMENTS] = (float)p->saved;
 	tr_status st = tr_sync_create(p->group, options, tensors, LAYERS, &p->sync, &error);
 
 	if (st == TR_OK && options->lr_search) {
@@ -270,7 +273,7 @@ static void run(struct peer *p, const struct tr_sync_options *options)
 	if (st == TR_OK && p->from > 0)
 		tr_sync_leases(p->sync)->cursor = (uint64_t)p->from;
 	if (st == TR_OK)
-		st = tr_state_ready(p->group, 0, &error);
+		st = tr_sync_ready(p->sync, (uint64_t)p->ready, &error);
 	if (st == TR_OK)
 		st = tr_sync_start(p->sync, &now, &error);
 	if (st != TR_OK)

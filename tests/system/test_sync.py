@@ -69,12 +69,12 @@ def weights_of(peers, uneven):
     return [w / sum(weights) for w in weights]
 
 
-def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=False, blind=None):
+def diloco(peers, steps, H, eta, mu, P=1, tau=0, alpha=0.0, carry=False, uneven=False, blind=None, start=0.0):
     """DiLoCo (2311.08105, algorithm 1); with fragments, tau and alpha Streaming DiLoCo (2501.18512, algorithm 2); with carry each goes on from
     where its own movement alone would bring it, and the steps since the take are carried over (delayed averaging, 2006.00441); but for `blind`, a peer
     and the step of a take, which goes on from where it is."""
     weights, parts = weights_of(peers, uneven), fragments_of(P)
-    theta, optimizer = [0.0] * (LAYERS * ELEMENTS), Nesterov(eta, mu)
+    theta, optimizer = [start] * (LAYERS * ELEMENTS), Nesterov(eta, mu)
     local = [list(theta) for _ in range(peers)]
     takes = {k * H + (f + 1) * H // P: f for k in range(steps // H + 1) for f in range(P)}
     flying, after = {}, {}
@@ -364,6 +364,36 @@ def test_a_joiner_at_the_end_takes_no_step_beyond_it(group, mode, options):
     assert [peer.said("done")[0]["done"] for peer in peers] == [24, 24]
     assert all(line["done"] == 24 for line in joiner.said("done"))
     assert all(line["step"] <= 24 for peer in [*peers, joiner] for line in peer.merges())
+
+
+# ---- from what was saved ----
+
+@pytest.mark.parametrize("mode,options", [("diloco", dict(H=10)), ("diloco", dict(H=10, by_speed=1)), ("diloco", dict(seconds=0.02)), ("local_sgd", dict(H=7)),
+                                          ("streaming", dict(H=12, P=3, tau=2)), ("eager", dict(H=10)), ("hdet", dict(H=10)),
+                                          ("diloco", dict(H=10, share_by_speed=1))],
+                         ids=["diloco", "by_speed", "by_time", "local_sgd", "streaming", "eager", "hdet", "share_by_speed"])
+def test_who_saved_most_gives_it_to_the_others(group, mode, options):
+    """One went on from step 40 of 100, one from step 20, one has nothing: all have 60 steps left, from what the first one has."""
+    had = ((40, 0.25), (20, 0.5), (0, -0.5))
+    peers = [group(3, mode, 100 - step, ready=step, saved=value, batch=12, outer=1, pause_us=500, **options) for step, value in had]
+    for peer in peers:
+        peer.end()
+    check_alike(peers)
+    assert [peer.said("done")[0]["done"] for peer in peers] == [60] * 3
+    first = peers[0].merges()[0]
+    assert first["round"] == 41
+    assert all(peer.merges()[0]["round"] > 41 for peer in peers[1:])
+    if mode in ("diloco", "local_sgd") and "H" in options and len(options) == 1:
+        H, eta, mu = options["H"], *((0.7, 0.9) if mode == "diloco" else (1, 0))
+        expected = diloco(1, 60, H, eta, mu, start=0.25)[H]
+        assert first["outer"] == pytest.approx(expected, abs=2e-6)
+
+
+def test_nobody_saved_anything(group):
+    peers = [group(2, "diloco", 20, H=5) for _ in range(2)]
+    for peer in peers:
+        peer.end()
+    assert peers[0].merges()[0]["round"] == 1
 
 
 # ---- samples ----

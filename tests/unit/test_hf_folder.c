@@ -458,6 +458,10 @@ static void test_import_and_export(void **state)
 	assert_true(pwrite(fd, "b", 1, name - text) == 1 && close(fd) == 0);
 	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
 	says(error.text, "manifest.json: it is damaged: found 'bonfig.json' among its files");
+	/* One that the disk does not give up is not one that is not there: nobody would have looked at the digests. */
+	assert_true(unlink(path) == 0 && mkdir(path, 0700) == 0);
+	assert_int_equal(hf_import(found, out, &result, &error), TR_EIO);
+	says(error.text, "manifest.json: cannot read: Is a directory");
 	assert_int_equal(entries(f->root), 3);
 	free(arrays.params);
 	free(arrays.first);

@@ -78,6 +78,27 @@ static void diloco_takes_and_merges_at_multiples_of_h(void **state)
 	}
 }
 
+static void rounds_are_numbered_from_where_training_went_on(void **state)
+{
+	(void)state;
+	for (uint64_t number = 0; number < 200; number++) {
+		struct sync_schedule s = drawn(number), later = s;
+		struct sync_slot slot, other;
+		uint64_t rounds = sync_schedule_rounds(&s);
+		later.before = 1 + number * number * number;
+		assert_true(sync_schedule_rounds(&later) == rounds);
+		assert_false(sync_schedule_slot(&later, later.before, &other));
+		assert_false(sync_schedule_slot(&later, 0, &other));
+		assert_false(sync_schedule_slot(&later, later.before + rounds + 1, &other));
+		for (uint64_t round = 1; round <= rounds; round++) {
+			assert_true(sync_schedule_slot(&s, round, &slot));
+			assert_true(sync_schedule_slot(&later, later.before + round, &other));
+			assert_true(slot.fragment == other.fragment && slot.take == other.take &&
+			    slot.merge == other.merge);
+		}
+	}
+}
+
 static struct tr_sync_options mode(enum tr_sync_mode which)
 {
 	struct tr_sync_options o = TR_SYNC_OPTIONS_INIT;
@@ -213,6 +234,7 @@ int main(void)
 		cmocka_unit_test(rounds_do_not_overlap_and_cover_all_work),
 		cmocka_unit_test(without_end_it_is_the_same_until_the_end),
 		cmocka_unit_test(diloco_takes_and_merges_at_multiples_of_h),
+		cmocka_unit_test(rounds_are_numbered_from_where_training_went_on),
 		cmocka_unit_test(defaults_are_the_papers),
 		cmocka_unit_test(options_that_cannot_be_are_named),
 		cmocka_unit_test(numbers_that_are_none_are_refused),

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/checkpoint/checkpoint_copy.h"
+#include "daemon/worker/patience.h"
 #include "tests/sim/sharded/play.h"
 
 struct manifest trainer_manifest(const struct trainer *t)
@@ -141,14 +143,24 @@ static struct play_damage draw_damage(struct tr_group *g, uint64_t step)
 	return damage;
 }
 
-/* What checkpoint_dir_prune leaves: the newest `keep`, however many steps lie between them. */
-static void prune(struct play *play, unsigned keep)
+/* On whose disk: all nodes', or its own. */
+static uint32_t disk_of(const struct tr_group *g)
+{
+	return g->play->what.own_disks ? 1u << g->number : UINT32_MAX;
+}
+
+/* What checkpoint_dir_prune leaves on one disk: the newest `keep`, however many steps lie between them. */
+static void prune(struct play *play, uint32_t disk, unsigned keep)
 {
 	for (uint64_t i = 0; i < PLAY_STEPS_MAX; i++) {
 		unsigned newer = 0;
 		for (uint64_t j = 0; j < PLAY_STEPS_MAX; j++)
-			newer += play->disk[j] != NULL && play->published[j] > play->published[i];
-		if (play->disk[i] == NULL || newer < keep)
+			newer += (play->has[j] & disk) != 0 &&
+			    play->published[j] > play->published[i];
+		if ((play->has[i] & disk) == 0 || newer < keep)
+			continue;
+		play->has[i] &= ~disk;
+		if (play->has[i] != 0)
 			continue;
 		free(play->disk[i]);
 		play->disk[i] = NULL;
@@ -171,7 +183,8 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	play->disk[step] = g->manifest;
 	g->manifest = NULL;
 	play->published[step] = ++play->publications;
-	prune(play, t->folder.keep);
+	play->has[step] |= disk_of(g);
+	prune(play, disk_of(g), t->folder.keep);
 	return step;
 }
 
@@ -184,6 +197,7 @@ static bool is_damaged(const struct tr_group *g, uint64_t step)
 static bool is_there(const struct tr_group *g, uint64_t step)
 {
 	return step < PLAY_STEPS_MAX && g->play->disk[step] != NULL &&
+	    (g->play->has[step] & disk_of(g)) != 0 &&
 	    (g->play->damage[step].aside >> g->number & 1) == 0;
 }
 
@@ -305,6 +319,116 @@ tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
 	if (damaged)
 		plant_damage(g, arrays->params, local->count);
 	return TR_OK;
+}
+
+/* ---- copies: of two files, whose bytes say of which step they are ---- */
+
+enum { MODEL_BYTES = 300, MANIFEST_BYTES = 50 };
+
+static uint8_t byte_of(uint64_t step, int64_t at)
+{
+	return (uint8_t)(step * 31 + (uint64_t)at * 7);
+}
+
+uint64_t checkpoint_copy_bytes(const int64_t sizes[CHECKPOINT_COPY_FILES])
+{
+	return sizes[0] == MODEL_BYTES && sizes[CHECKPOINT_COPY_FILES - 1] == MANIFEST_BYTES
+	    ? MODEL_BYTES + MANIFEST_BYTES
+	    : UINT64_MAX;
+}
+
+tr_status checkpoint_copy_open(const char *path, struct checkpoint_copy *copy,
+    int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error)
+{
+	uint64_t step = step_at(group_inside(), path);
+	if (step == PLAY_STEPS_MAX)
+		return tr_error_set(error, TR_EIO, "%s is not there", path);
+	*copy = (struct checkpoint_copy){ .next = (unsigned)step };
+	for (unsigned i = 0; i < CHECKPOINT_COPY_FILES; i++)
+		copy->sizes[i] = -1;
+	copy->sizes[0] = MODEL_BYTES;
+	copy->sizes[CHECKPOINT_COPY_FILES - 1] = MANIFEST_BYTES;
+	memcpy(sizes, copy->sizes, sizeof(copy->sizes));
+	return TR_OK;
+}
+
+tr_status checkpoint_copy_read(struct checkpoint_copy *copy, void *to, size_t bytes,
+    struct tr_error *error)
+{
+	(void)error;
+	for (size_t i = 0; i < bytes; i++)
+		((uint8_t *)to)[i] = byte_of(copy->next, copy->left++);
+	return TR_OK;
+}
+
+void checkpoint_copy_close(struct checkpoint_copy *copy)
+{
+	(void)copy;
+}
+
+tr_status checkpoint_copy_begin(const char *path, const int64_t sizes[CHECKPOINT_COPY_FILES],
+    struct checkpoint_copy *copy, struct tr_error *error)
+{
+	const char *at = strstr(path, "step-");
+	(void)sizes;
+	*copy = (struct checkpoint_copy){ .next = at == NULL ? 0 : (unsigned)atoi(at + 5) };
+	return at != NULL ? TR_OK : tr_error_set(error, TR_EINVAL, "%s is no step's folder", path);
+}
+
+tr_status checkpoint_copy_write(struct checkpoint_copy *copy, const void *from, size_t bytes,
+    struct tr_error *error)
+{
+	struct tr_group *g = group_inside();
+	(void)error;
+	for (size_t i = 0; i < bytes; i++)
+		if (((const uint8_t *)from)[i] != byte_of(copy->next, copy->left++))
+			sim_violation(g->sim,
+			    "S5: n%u gets byte %ld of a copy of step %u, and it is another one",
+			    g->number, (long)copy->left - 1, copy->next);
+	return TR_OK;
+}
+
+/* Its writer may have removed the step meanwhile: the files that were open are whole all the same, but there is nothing to note it by. */
+tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct tr_error *error)
+{
+	struct tr_group *g = group_inside();
+	uint64_t step = copy->next;
+	(void)error;
+	if (!whole)
+		return TR_OK;
+	if (copy->left != MODEL_BYTES + MANIFEST_BYTES)
+		sim_violation(g->sim, "S5: n%u has %ld bytes of a copy", g->number,
+		    (long)copy->left);
+	if (g->play->disk[step] != NULL)
+		g->play->has[step] |= disk_of(g);
+	g->play->copied++;
+	return TR_OK;
+}
+
+/* This disk takes no time. */
+void patience_begin(struct patience *p, struct progress to, unsigned bound_ms)
+{
+	*p = (struct patience){ .to = to, .bound_ms = bound_ms };
+}
+
+void patience_end(struct patience *p)
+{
+	p->over = true;
+}
+
+bool play_disks_are_lost(const struct tr_group *g)
+{
+	const struct play *play = g->play;
+	uint64_t tried = g->trainer->sharded->tried;
+	for (unsigned i = 0; i < g->sim->node_count; i++) {
+		const struct tr_group *other = play->groups[i];
+		if (other == NULL || other->dead || !group_is_member(other))
+			continue;
+		for (uint64_t step = 0; step <= tried; step++)
+			if ((play->has[step] >> i & 1) != 0)
+				return false;
+	}
+	return play->what.own_disks;
 }
 
 void play_disk_finish(struct play *play)

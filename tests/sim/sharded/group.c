@@ -46,6 +46,8 @@ static void work(void)
 	if (g->trainer->sharded->state->saved == 0 &&
 	    strstr(error.text, "none was written yet") != NULL)
 		g->sim->over = true;
+	else if (status == TR_EPEERLOST && play_disks_are_lost(g))
+		g->sim->over = true;                  /* with what was on them */
 	else if (g->starved && status == TR_ENOMEM) { /* another one is started for it */
 		node_crash(g->sim, g->number, false, "ended: no memory");
 		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);

@@ -19,7 +19,8 @@ struct options {
 };
 
 struct totals {
-	uint64_t runs, violations, steps, backs, remeshes, rounds, restarts, struck, sat_out;
+	uint64_t runs, violations, steps, backs, remeshes, rounds, restarts, struck, sat_out,
+	    copied;
 };
 
 static int usage(const char *program)
@@ -78,6 +79,7 @@ static void count(struct totals *totals, const struct sim *sim, const struct pla
 	totals->restarts += sim->restarts;
 	totals->struck += play->struck;
 	totals->sat_out += play->sat_out;
+	totals->copied += play->copied;
 }
 
 static struct sim sim;
@@ -115,11 +117,11 @@ int main(int words, char **word)
 	if (o.all)
 		cases_all(&sim, &play, o.part, o.parts, on_case, &totals);
 	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu "
-	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu\n",
+	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu copies=%lu\n",
 	    (unsigned long)totals.steps, (unsigned long)totals.rounds,
 	    (unsigned long)totals.restarts, (unsigned long)totals.struck,
 	    (unsigned long)totals.backs, (unsigned long)totals.remeshes,
-	    (unsigned long)totals.sat_out);
+	    (unsigned long)totals.sat_out, (unsigned long)totals.copied);
 	(void)printf("runs=%lu violations=%lu\n", (unsigned long)totals.runs,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

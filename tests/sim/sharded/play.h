@@ -124,7 +124,8 @@ struct play_case {
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
-	bool damages; /* checkpoints, but never two written one after the other */
+	bool own_disks; /* each node has one, and sees no other's */
+	bool damages;   /* checkpoints, but never two written one after the other */
 	uint32_t
 	    damaged_manifests; /* nodes, a bit each, whose copies' manifests are, from the second checkpoint on */
 	unsigned starves; /* workers that have no memory for a shard when they read one, and end */
@@ -171,6 +172,8 @@ struct play {
 	struct tr_group *inside;                   /* whose coroutine runs; NULL: none */
 	struct manifest *disk[PLAY_STEPS_MAX];     /* by step: a checkpoint that is whole;
                                             NULL: none */
+	uint32_t has[PLAY_STEPS_MAX];              /* of these: on whose disks, a bit each */
+	uint64_t copied;                           /* times that one came to who had none */
 	uint64_t published[PLAY_STEPS_MAX];        /* of these, counted: the newest has most */
 	uint8_t *truth[PLAY_ROUNDS_MAX];           /* state after each round */
 	uint64_t steps[PLAY_ROUNDS_MAX];           /* the same: steps that are done */
@@ -280,6 +283,8 @@ uint64_t play_step(const struct tr_group *g); /* so many are done */
 
 /* ---- disk.c ---- */
 float *play_read_parts(const struct tr_group *g, unsigned which); /* an array of the whole layout */
+/* No member has a checkpoint, of the step that was tried last or an earlier one, on its own disk. */
+bool play_disks_are_lost(const struct tr_group *g);
 void play_disk_finish(struct play *play);
 
 /* ---- model.c ---- */

@@ -153,6 +153,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	must(sharded_create(t, &error), &error);
 	must(sharded_attach(t, &error), &error);
 	t->sharded->newcomer_least = 1;
+	t->sharded->fetch_bytes = 128;
 	if (t->sharded->apart != NULL)
 		t->sharded->apart->steps_most = PLAY_INNER_STEPS;
 	if (play->what.newcomer_parts > 0)

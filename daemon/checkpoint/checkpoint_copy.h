@@ -1,0 +1,52 @@
+/* A checkpoint's files as one row of bytes: read where they are, written where they are not. Digests are not looked at here: who reads the copy does.
+ *
+ *	int64_t sizes[CHECKPOINT_COPY_FILES];
+ *	status = checkpoint_copy_open("/home/me/run/step-00000400", &from, sizes, &error);      // there
+ *	status = checkpoint_copy_begin("/home/me/run/step-00000400", sizes, &to, &error);       // here
+ *	while (status == TR_OK && left > 0)                                                     // of checkpoint_copy_bytes(sizes), piece by piece
+ *		status = checkpoint_copy_read(&from, piece, n, &error), then checkpoint_copy_write(&to, piece, n, &error)
+ *	status = checkpoint_copy_end(&to, status == TR_OK, &error);
+ *	checkpoint_copy_close(&from);
+ *
+ * One thread at a time. Errors: TR_EIO, of the disk; TR_EINVAL: sizes that no checkpoint has, a path that names no step.
+ */
+#ifndef TR_DAEMON_CHECKPOINT_CHECKPOINT_COPY_H
+#define TR_DAEMON_CHECKPOINT_CHECKPOINT_COPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
+
+enum { CHECKPOINT_COPY_FILES = 5 };
+
+struct checkpoint_copy {
+	struct checkpoint_dir dir; /* of a writer */
+	int folder, fd;            /* fd: of the file under way; -1: none */
+	int64_t sizes[CHECKPOINT_COPY_FILES];
+	unsigned next; /* file */
+	int64_t left;  /* of the one under way */
+};
+
+/* `path`: a step's folder. sizes: bytes of each file, in the order in which they follow each other; -1: it has no such file. */
+tr_status checkpoint_copy_open(const char *path, struct checkpoint_copy *copy,
+    int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error);
+/* The next `bytes` of it. */
+tr_status checkpoint_copy_read(struct checkpoint_copy *copy, void *to, size_t bytes,
+    struct tr_error *error);
+void checkpoint_copy_close(struct checkpoint_copy *copy);
+
+/* The folder is made, under a hidden name. */
+tr_status checkpoint_copy_begin(const char *path, const int64_t sizes[CHECKPOINT_COPY_FILES],
+    struct checkpoint_copy *copy, struct tr_error *error);
+tr_status checkpoint_copy_write(struct checkpoint_copy *copy, const void *from, size_t bytes,
+    struct tr_error *error);
+/* Synced, it gets its name, and `latest` points to it; or (whole: false) it is removed. Ends copy in any case. */
+tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct tr_error *error);
+
+/* Of all files. UINT64_MAX: no checkpoint has such sizes. */
+uint64_t checkpoint_copy_bytes(const int64_t sizes[CHECKPOINT_COPY_FILES]);
+
+#endif
