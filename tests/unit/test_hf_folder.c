@@ -387,6 +387,26 @@ static size_t entries(const char *folder)
 	return count - 2;
 }
 
+static void import_of_a_damaged_manifest(const char *found, const char *out)
+{
+	struct hf_result result;
+	struct tr_error error;
+	char path[CHECKPOINT_PATH_MAX + 32], text[1024] = "";
+	/* One of the manifest, which says what those digests are. */
+	(void)snprintf(path, sizeof(path), "%s/manifest.json", found);
+	int fd = open(path, O_RDWR);
+	assert_true(fd >= 0 && pread(fd, text, sizeof(text), 0) > 0);
+	char *name = memmem(text, sizeof(text), "config.json", 11);
+	assert_non_null(name);
+	assert_true(pwrite(fd, "b", 1, name - text) == 1 && close(fd) == 0);
+	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
+	says(error.text, "manifest.json: it is damaged: found 'bonfig.json' among its files");
+	/* One that the disk does not give up is not one that is not there: nobody would have looked at the digests. */
+	assert_true(unlink(path) == 0 && mkdir(path, 0700) == 0);
+	assert_int_equal(hf_import(found, out, &result, &error), TR_EIO);
+	says(error.text, "manifest.json: cannot read: Is a directory");
+}
+
 static void test_import_and_export(void **state)
 {
 	struct fixture *f = *state;
@@ -449,19 +469,7 @@ static void test_import_and_export(void **state)
 	says(error.text, "config.json is damaged");
 	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
 	says(error.text, "config.json is damaged");
-	/* One of the manifest, which says what those digests are. */
-	(void)snprintf(path, sizeof(path), "%s/manifest.json", found);
-	fd = open(path, O_RDWR);
-	assert_true(fd >= 0 && pread(fd, text, sizeof(text), 0) > 0);
-	char *name = memmem(text, sizeof(text), "config.json", 11);
-	assert_non_null(name);
-	assert_true(pwrite(fd, "b", 1, name - text) == 1 && close(fd) == 0);
-	assert_int_equal(hf_import(found, out, &result, &error), TR_EDIGEST);
-	says(error.text, "manifest.json: it is damaged: found 'bonfig.json' among its files");
-	/* One that the disk does not give up is not one that is not there: nobody would have looked at the digests. */
-	assert_true(unlink(path) == 0 && mkdir(path, 0700) == 0);
-	assert_int_equal(hf_import(found, out, &result, &error), TR_EIO);
-	says(error.text, "manifest.json: cannot read: Is a directory");
+	import_of_a_damaged_manifest(found, out);
 	assert_int_equal(entries(f->root), 3);
 	free(arrays.params);
 	free(arrays.first);
