@@ -42,12 +42,11 @@ static void work(void)
 	struct tr_error error = { .text = "" };
 	g->trainer = play_trainer_create(g);
 	tr_status status = sharded_run(g->trainer, &error);
-	/* Where a shard is lost before there is a checkpoint, nothing can be done. */
-	if (g->trainer->sharded->state->saved == 0 &&
-	    strstr(error.text, "none was written yet") != NULL)
+	/* Where a shard is lost before there is a checkpoint, or with the disks that it was on, nothing can be done. */
+	bool none_yet = g->trainer->sharded->state->saved == 0 &&
+	    strstr(error.text, "none was written yet") != NULL;
+	if (none_yet || (status == TR_EPEERLOST && play_disks_are_lost(g)))
 		g->sim->over = true;
-	else if (status == TR_EPEERLOST && play_disks_are_lost(g))
-		g->sim->over = true;                  /* with what was on them */
 	else if (g->starved && status == TR_ENOMEM) { /* another one is started for it */
 		node_crash(g->sim, g->number, false, "ended: no memory");
 		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);
