@@ -253,6 +253,7 @@ static void test_owners_of_moments(void **state)
 	spec = good_strict("4", "1");
 	set_good(spec, "mesh.zero_owners", "2");
 	assert_int_equal(job_validate(spec, NULL), TR_OK);
+	drop(spec);
 	/* Also of a model that is not split, whose jobs are then of this kind. */
 	spec = good_sharded("1");
 	set_good(spec, "train.batch_tokens", "1024");
