@@ -89,6 +89,7 @@ static void test_a_joiner_with_another_checkpoint(void **state)
 {
 	(void)state;
 	static const char *const found[2][2] = { { "four", "eight" }, { "eight", "four" } };
+	static const uint64_t begun_at[2] = { 4, 8 }; /* rounds are numbered from there */
 	struct job j, other;
 	job_init(&j, 8);
 	job_init(&other, 16);
@@ -105,7 +106,7 @@ static void test_a_joiner_with_another_checkpoint(void **state)
 		(void)snprintf(j.resume, sizeof(j.resume), "%s/%s", j.folder, found[i][0]);
 		(void)snprintf(other.resume, sizeof(other.resume), "%s/%s", j.folder, found[i][1]);
 		fake_world_init(&w, 2);
-		w.groups[1].joins_at = 2;
+		w.groups[1].joins_at = begun_at[i] + 2;
 		run_jobs((struct job *const[]){ &j, &other }, &w, runs);
 		assert_ok(&runs[0]);
 		assert_ok(&runs[1]);
