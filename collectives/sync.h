@@ -234,11 +234,11 @@ TR_API uint64_t tr_sync_merges(const struct tr_sync_options *options);
  * no op_deadline_ms. TR_EINVAL: as tr_sync_complete. */
 TR_API tr_status tr_sync_create(tr_group *group, const struct tr_sync_options *options,
     const struct tr_sync_tensor *tensors, size_t count, tr_sync **sync, struct tr_error *error);
-/* tr_state_ready of a program that may go on from what it saved. `round`: 0, or a number that grows with training, as the step that was saved; rounds are numbered from there, and the schedule begins
+/* tr_state_ready of a program that may go on from what it saved. `round`: 0, or a number that grows with training, as the round of the merge that was saved (merged_round), or its step; rounds are numbered from there, and the schedule begins
  * there. Where founders of a group say different ones, those with less, or with nothing, get the state of those with the most, and take no part in the first merge: so what was saved need be on one
  * machine only. That all began with nothing shows in the first round's number, 1. TR_EINVAL: it was called before, or tr_state_ready.
  *
- *	st = tr_sync_ready(sync, found ? saved.step : 0, &error);
+ *	st = tr_sync_ready(sync, found ? saved.round : 0, &error);
  *	if (st == TR_OK)
  *		st = tr_sync_start(sync, &now, &error);
  *	if (st == TR_OK && !found && now.round == 1)

@@ -334,6 +334,7 @@ static void merged(struct trainer *t, const struct tr_sync_now *now)
 		.index = now->index,
 		.contributors = now->contributors,
 		.peers = now->peers };
+	t->outer.round = now->merged_round;
 	take_start(t); /* if it was put right */
 	t->counters->step = t->counters->start + now->merged_step;
 	t->counters->samples = lease_counted(t->account);

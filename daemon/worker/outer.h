@@ -19,6 +19,7 @@ struct outer {
 	uint64_t origin;   /* as of the newest step (tr_sync_origin): age counts from there */
 	bool raced;        /* as of it (tr_sync_races) */
 	bool skipped;      /* the newest step was not applied */
+	uint64_t round;    /* of the newest merge, also of one before this run */
 	double lr_base[2]; /* to begin with, of a checkpoint; zeros: none */
 	double val_loss; /* sum and tokens of this worker's part of a validation that is not yet reported */
 	double val_tokens;

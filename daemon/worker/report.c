@@ -203,8 +203,11 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.costs = costs_to_save(costs_of(t)),
 		.account = *t->account };
 	manifest.age = moments_age(t);
-	if (t->sharded != NULL && t->sharded->state->step_round != manifest.step)
-		manifest.round = t->sharded->state->step_round;
+	uint64_t round = t->sharded != NULL ? t->sharded->state->step_round
+	    : t->outer.sync != NULL         ? t->outer.round
+	                                    : manifest.step;
+	if (round != manifest.step)
+		manifest.round = round;
 	lease_release(&manifest.account);
 	(void)outer_lr_base(t, manifest.lr_base);
 	for (size_t i = 0; i < sizeof(manifest.spec); i++)

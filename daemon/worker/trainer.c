@@ -290,6 +290,7 @@ static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_e
 	t->outer.costs = manifest.costs;
 	trainer_resume_counters(t, &manifest);
 	*round = manifest.step;
+	t->outer.round = manifest.round > 0 ? manifest.round : manifest.step;
 	log_info("trainer", "resumes at step %llu from %s", (unsigned long long)manifest.step,
 	    t->folder.never_delete);
 	return TR_OK;
@@ -319,7 +320,7 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 		status = saver_create(&t->folder,
 		    t->sharded != NULL ? &t->sharded->whole : &t->layout, &t->saver, error);
 	if (status == TR_OK)
-		status = t->outer.sync != NULL ? tr_sync_ready(t->outer.sync, round, error)
+		status = t->outer.sync != NULL ? tr_sync_ready(t->outer.sync, t->outer.round, error)
 		                               : tr_state_ready(t->group, round, error);
 	return status;
 }

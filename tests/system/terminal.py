@@ -1,6 +1,7 @@
 """A program on a terminal of its own, as a person would see and use it."""
 import fcntl
 import os
+import pathlib
 import pty
 import re
 import select
@@ -41,6 +42,11 @@ class Terminal:
 
     def send(self, keys):
         os.write(self.fd, keys.encode())
+
+    def program(self):
+        """The pid of `command`; of setsid, the process that it made."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0]) if children else self.process.pid
 
     def wait(self, deadline_s=None):
         def ended():

@@ -172,7 +172,7 @@ def test_from_a_checkpoint_after_memberd_was_killed_too(tmp_path, text):  # noqa
         folder = pathlib.Path(re.search("goes on from checkpoint (.*)", events).group(1))
         held = json.loads((folder / "manifest.json").read_text())["samples"]
         again = check_once(numbers for peer, numbers in consumed(tmp_path).items() if peer not in before)
-        assert len(again) == done.rounds.samples == steps * BATCH - held
+        assert len(again) == steps * BATCH - held and done.rounds.samples == steps * BATCH  # rounds that were done again count once
         if told > held:  # as a rule: another checkpoint was not written meanwhile
             assert "given out again" in events
         rows = check_sums(shown(cluster, job))["epochs"]

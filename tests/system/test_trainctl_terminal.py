@@ -1,4 +1,5 @@
 """What people see and are asked while they follow a job on a terminal: bar, Ctrl-C, job control."""
+import pathlib
 import re
 import termios
 
@@ -60,13 +61,20 @@ def test_a_terminal_of_no_kind(fake, job_file, terminal, term):  # noqa: F811
     assert screen.wait() == 0 and "\033" not in screen.text
 
 
+def read_by(pid):
+    """Bytes, by read()."""
+    return int(re.search(r"rchar: (\d+)", pathlib.Path(f"/proc/{pid}/io").read_text())[1])
+
+
 def test_a_question_that_nobody_answers(fake, job_file, terminal):  # noqa: F811
     """The job ends meanwhile: its end is not written over the question. Ctrl-\\ and Ctrl-Z do not leave a terminal without echo."""
     screen = terminal("launch", job_file)
     wait_watched(fake)
     screen.send("\x03")
     screen.expect(r"eep following\? $")
+    read_before = read_by(screen.program())
     screen.send("\x1c\x1a")
+    wait_for(lambda: read_by(screen.program()) >= read_before + 2, "trainctl to read both keys")
     fake.end(1, pb.JOB_STATE_FAILED, "it broke")
     assert screen.wait() == 1
     assert re.search(r"following\? \r\n\r?failed: it broke\r\n", screen.text), screen.text

@@ -89,7 +89,7 @@ static void test_a_joiner_with_another_checkpoint(void **state)
 {
 	(void)state;
 	static const char *const found[2][2] = { { "four", "eight" }, { "eight", "four" } };
-	static const uint64_t begun_at[2] = { 4, 8 }; /* rounds are numbered from there */
+	static const uint64_t begun_at[2] = { 1, 2 }; /* merges; rounds are numbered from there */
 	struct job j, other;
 	job_init(&j, 8);
 	job_init(&other, 16);
