@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,7 +59,7 @@ static tr_status end_file(struct checkpoint_copy *copy, bool sync, struct tr_err
 tr_status checkpoint_copy_open(const char *path, struct checkpoint_copy *copy,
     int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error)
 {
-	*copy = (struct checkpoint_copy){ .fd = -1 };
+	*copy = (struct checkpoint_copy){ .fd = -1, .lock = -1 };
 	copy->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (copy->folder < 0)
 		return tr_error_set(error, TR_EIO, "%s: cannot open: %s", path, strerror(errno));
@@ -141,25 +142,69 @@ static tr_status create_next(struct checkpoint_copy *copy, struct tr_error *erro
 	return status;
 }
 
+/* Another worker of this machine may be making the same copy: then that one counts, since each that begins removes what it takes for an interrupted writer's. Where folders cannot be locked nobody
+ * is kept out. */
+static bool is_made_elsewhere(struct checkpoint_copy *copy, const char *parent)
+{
+	copy->lock = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return copy->lock >= 0 && flock(copy->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+/* The other one's is there, or will not come. */
+static void wait_for_it(const struct checkpoint_copy *copy)
+{
+	while (flock(copy->lock, LOCK_EX) != 0 && errno == EINTR)
+		;
+}
+
+static void unlock(struct checkpoint_copy *copy)
+{
+	if (copy->lock >= 0)
+		(void)close(copy->lock);
+	copy->lock = -1;
+}
+
+/* Splits it; false: it has not the name of a step. */
+static bool split(const char *path, char parent[CHECKPOINT_PATH_MAX], uint64_t *step)
+{
+	const char *name = strrchr(path, '/');
+	unsigned long long number;
+	int end = 0;
+	if (name == NULL || sscanf(name, "/step-%llu%n", &number, &end) != 1 || name[end] != '\0')
+		return false;
+	*step = number;
+	(void)snprintf(parent, CHECKPOINT_PATH_MAX, "%.*s", (int)(name - path), path);
+	return true;
+}
+
 tr_status checkpoint_copy_begin(const char *path, const int64_t sizes[CHECKPOINT_COPY_FILES],
     struct checkpoint_copy *copy, struct tr_error *error)
 {
-	const char *name = strrchr(path, '/');
 	char parent[CHECKPOINT_PATH_MAX];
-	unsigned long long step;
-	if (name == NULL || sscanf(name, "/step-%llu", &step) != 1 ||
-	    checkpoint_copy_bytes(sizes) == UINT64_MAX)
+	uint64_t step;
+	if (!split(path, parent, &step))
+		return tr_error_set(error, TR_EINVAL,
+		    "%s: no copy is put there: it has not the name of a step's folder", path);
+	if (checkpoint_copy_bytes(sizes) == UINT64_MAX)
 		return tr_error_set(error, TR_EINVAL, "%s: no checkpoint has such files", path);
-	(void)snprintf(parent, sizeof(parent), "%.*s", (int)(name - path), path);
-	*copy = (struct checkpoint_copy){ .folder = -1, .fd = -1 };
+	*copy = (struct checkpoint_copy){ .folder = -1, .fd = -1, .lock = -1, .step = step };
 	memcpy(copy->sizes, sizes, sizeof(copy->sizes));
-	tr_status status = checkpoint_dir_begin(parent, step, &copy->dir, error);
-	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", parent);
+	tr_status status = checkpoint_dir_make(parent, error);
+	if (status == TR_OK)
+		copy->elsewhere = is_made_elsewhere(copy, parent);
+	if (status == TR_OK && !copy->elsewhere)
+		status = checkpoint_dir_begin(parent, step, &copy->dir, error);
+	if (status == TR_OK)
+		return TR_OK;
+	unlock(copy);
+	return tr_error_wrap(error, "%s", parent);
 }
 
 tr_status checkpoint_copy_write(struct checkpoint_copy *copy, const void *from, size_t bytes,
     struct tr_error *error)
 {
+	if (copy->elsewhere)
+		return TR_OK;
 	for (const uint8_t *at = from; bytes > 0;) {
 		tr_status status = copy->left == 0 ? create_next(copy, error) : TR_OK;
 		if (status != TR_OK)
@@ -179,7 +224,19 @@ tr_status checkpoint_copy_write(struct checkpoint_copy *copy, const void *from, 
 	return TR_OK;
 }
 
-tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct tr_error *error)
+static tr_status publish(struct checkpoint_copy *copy, struct tr_error *error)
+{
+	if (fsync(copy->dir.hidden) != 0) {
+		(void)tr_error_set(error, TR_EIO, "cannot sync: %s", strerror(errno));
+		checkpoint_dir_abandon(&copy->dir);
+		return TR_EIO;
+	}
+	copy->dir.leaves_latest = checkpoint_dir_has_later(&copy->dir, copy->step);
+	checkpoint_dir_make_way(&copy->dir);
+	return checkpoint_dir_publish(&copy->dir, error);
+}
+
+static tr_status end_copy(struct checkpoint_copy *copy, bool whole, struct tr_error *error)
 {
 	bool more = copy->left > 0 || next_file(copy) < CHECKPOINT_COPY_FILES;
 	tr_status status = whole && more
@@ -190,8 +247,28 @@ tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct t
 	else
 		(void)end_file(copy, false, NULL);
 	if (whole && status == TR_OK)
-		return checkpoint_dir_publish(&copy->dir, error);
+		return publish(copy, error);
 	(void)end_file(copy, false, NULL);
 	checkpoint_dir_abandon(&copy->dir);
 	return status;
+}
+
+tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct tr_error *error)
+{
+	tr_status status = TR_OK;
+	if (!copy->elsewhere)
+		status = end_copy(copy, whole, error);
+	else if (whole)
+		wait_for_it(copy);
+	unlock(copy);
+	return status;
+}
+
+void checkpoint_copy_prune(const struct checkpoint_folder *folder, const char *path)
+{
+	size_t bytes = strlen(folder->dir);
+	if (bytes > 0 && strncmp(path, folder->dir, bytes) == 0 && path[bytes] == '/' &&
+	    strchr(path + bytes + 1, '/') == NULL)
+		checkpoint_dir_prune(folder->dir, folder->keep, path + bytes + 1,
+		    folder->never_delete);
 }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/checkpoint_dir.h"
 
 enum { CHECKPOINT_COPY_FILES = 5 };
@@ -28,6 +29,9 @@ struct checkpoint_copy {
 	int64_t sizes[CHECKPOINT_COPY_FILES];
 	unsigned next; /* file */
 	int64_t left;  /* of the one under way */
+	uint64_t step; /* of a writer, as the next ones */
+	int lock;
+	bool elsewhere; /* another worker of this machine makes it */
 };
 
 /* `path`: a step's folder. sizes: bytes of each file, in the order in which they follow each other; -1: it has no such file. */
@@ -38,13 +42,16 @@ tr_status checkpoint_copy_read(struct checkpoint_copy *copy, void *to, size_t by
     struct tr_error *error);
 void checkpoint_copy_close(struct checkpoint_copy *copy);
 
-/* The folder is made, under a hidden name. */
+/* The folder is made, under a hidden name. Of several workers that share the disk the first makes the copy: from the others nothing is written. */
 tr_status checkpoint_copy_begin(const char *path, const int64_t sizes[CHECKPOINT_COPY_FILES],
     struct checkpoint_copy *copy, struct tr_error *error);
 tr_status checkpoint_copy_write(struct checkpoint_copy *copy, const void *from, size_t bytes,
     struct tr_error *error);
-/* Synced, it gets its name, and `latest` points to it; or (whole: false) it is removed. Ends copy in any case. */
+/* Synced, it gets its name, and `latest` points to it, if that names none of more steps; another one of that step becomes step-00000400.other. Or (whole: false) it is removed. Where another worker
+ * makes it, it is there when this returns, if that one could. Ends copy in any case. */
 tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct tr_error *error);
+/* After it: of copies in the folder to which the job writes itself no more are kept than of what it writes. */
+void checkpoint_copy_prune(const struct checkpoint_folder *folder, const char *path);
 
 /* Of all files. UINT64_MAX: no checkpoint has such sizes. */
 uint64_t checkpoint_copy_bytes(const int64_t sizes[CHECKPOINT_COPY_FILES]);

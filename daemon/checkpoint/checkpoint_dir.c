@@ -16,7 +16,8 @@
 
 #define GONE       ".gone." /* what is being removed */
 #define DAMAGED    ".damaged"
-#define ASIDE_MOST 9 /* of one step */
+#define OTHER      ".other" /* what a copy has taken the place of */
+#define ASIDE_MOST 9        /* of one step */
 
 /* A new folder lasts when the one that names it is on the disk. */
 static void sync_parent_of(const char *path)
@@ -141,7 +142,7 @@ static bool draw_mark(char mark[17])
 tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *out,
     struct tr_error *error)
 {
-	struct checkpoint_dir dir;
+	struct checkpoint_dir dir = { .leaves_latest = false };
 	char mark[17];
 	tr_status status = make_folders(path, error);
 	if (status != TR_OK)
@@ -224,7 +225,7 @@ tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *er
 		checkpoint_dir_abandon(dir);
 		return status;
 	}
-	if (!set_latest(dir->parent, dir->name, dir->hidden_latest))
+	if (!dir->leaves_latest && !set_latest(dir->parent, dir->name, dir->hidden_latest))
 		status = tr_error_set(error, TR_EIO, "cannot set `latest`: %s", strerror(errno));
 	(void)close(dir->hidden);
 	(void)close(dir->parent);
@@ -322,12 +323,11 @@ static bool rename_to(int parent, const char *name, const char *aside)
 	    (has_no_flags(errno) && renameat(parent, name, parent, aside) == 0);
 }
 
-static bool rename_aside(int parent, const char *name)
+static bool rename_aside(int parent, const char *name, const char *suffix)
 {
 	for (int i = 1; i <= ASIDE_MOST; i++) {
 		char aside[CHECKPOINT_NAME_MAX + 16];
-		(void)snprintf(aside, sizeof(aside), i == 1 ? "%s" DAMAGED : "%s" DAMAGED "-%d",
-		    name, i);
+		(void)snprintf(aside, sizeof(aside), i == 1 ? "%s%s" : "%s%s-%d", name, suffix, i);
 		if (rename_to(parent, name, aside))
 			return true;
 		if (errno != EEXIST && errno != ENOTEMPTY)
@@ -351,12 +351,28 @@ static void name_another_latest(const char *path, int parent, const char *name, 
 		log_warn("checkpoint", "cannot set `latest` to %s: %s", before, strerror(errno));
 }
 
+void checkpoint_dir_make_way(const struct checkpoint_dir *dir)
+{
+	if (rename_aside(dir->parent, dir->name, OTHER))
+		log_warn("checkpoint",
+		    "%s was another one of that step: it is called %s" OTHER " now", dir->name,
+		    dir->name);
+}
+
+bool checkpoint_dir_has_later(const struct checkpoint_dir *dir, uint64_t step)
+{
+	char target[CHECKPOINT_HIDDEN_MAX] = "";
+	ssize_t length = readlinkat(dir->parent, CHECKPOINT_LATEST, target, sizeof(target) - 1);
+	return length > 0 && is_step(target) && strtoull(target + 5, NULL, 10) > step &&
+	    faccessat(dir->parent, CHECKPOINT_LATEST "/" MANIFEST_NAME, R_OK, 0) == 0;
+}
+
 void checkpoint_dir_set_aside(const char *path, const char *name)
 {
 	int parent = is_step(name) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	if (parent < 0)
 		return;
-	if (rename_aside(parent, name))
+	if (rename_aside(parent, name, DAMAGED))
 		name_another_latest(path, parent, name, strtoull(name + 5, NULL, 10));
 	else if (errno != ENOENT) /* another worker was first */
 		log_warn("checkpoint", "cannot rename the damaged %s/%s: %s", path, name,

@@ -20,6 +20,7 @@ struct checkpoint_dir {
 	char name[CHECKPOINT_NAME_MAX];            /* step-00000200 */
 	char hidden_name[CHECKPOINT_HIDDEN_MAX];   /* .step-00000200.5f0c9e21d3b84a76 */
 	char hidden_latest[CHECKPOINT_HIDDEN_MAX]; /* .latest.5f0c9e21d3b84a76 */
+	bool leaves_latest;                        /* it names another one, and is to do so */
 };
 
 /* Like mkdir -p. TR_EIO: it cannot be made, or nothing can be made in it. */
@@ -29,6 +30,10 @@ tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoin
     struct tr_error *error);
 /* The hidden folder gets its name (in place of one that had it), `latest` points to it. Ends dir, on failure too. */
 tr_status checkpoint_dir_publish(struct checkpoint_dir *dir, struct tr_error *error);
+/* Before it is published, for who must not remove what has its name: that becomes NAME.other. */
+void checkpoint_dir_make_way(const struct checkpoint_dir *dir);
+/* Whether `latest` names a checkpoint of more steps. */
+bool checkpoint_dir_has_later(const struct checkpoint_dir *dir, uint64_t step);
 /* Removes the hidden folder. Ends dir. */
 void checkpoint_dir_abandon(struct checkpoint_dir *dir);
 /* Removes parent/name and the files in it. */

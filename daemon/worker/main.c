@@ -43,9 +43,8 @@ static unsigned long number_of(const char *variable)
 	return text != NULL ? strtoul(text, NULL, 10) : 0;
 }
 
-static void tell_numbers(struct trainer *trainer, uint64_t job)
+static void tell_numbers(struct trainer *trainer)
 {
-	trainer_is_of(trainer, job, number_of("TRAIND_JOB_SUBMITTED_UNIX_MS"));
 	trainer_is_on(trainer, number_of("TRAIND_NODE_ID"));
 	trainer_look_often(trainer, (unsigned)number_of("TRAIND_DRIFT_STEPS"));
 	trainer_pause_remesh(trainer, (unsigned)number_of("TRAIND_REMESH_PAUSE_MS"));
@@ -75,9 +74,11 @@ static int train(tr_group *group)
 	gemm_kernels_log(getenv(GEMM_KERNELS_VARIABLE));
 	struct trainer *trainer;
 	int result = 0;
-	if (trainer_create(group, spec, assignment.threads, &trainer, &error) == TR_OK) {
+	uint64_t submitted_unix_ms = number_of("TRAIND_JOB_SUBMITTED_UNIX_MS");
+	if (trainer_create(group, spec, assignment.threads, submitted_unix_ms, &trainer, &error) ==
+	    TR_OK) {
 		const char *folder = getenv("TRAIND_SAMPLES_LOG"), *kept = getenv("TRAIND_KEPT");
-		tell_numbers(trainer, assignment.job);
+		tell_numbers(trainer);
 		if (kept != NULL)
 			trainer_keep(trainer, kept);
 		tr_status status = folder != NULL ? trainer_log_samples(trainer, folder, &error)

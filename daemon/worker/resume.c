@@ -20,6 +20,17 @@ static void tell(struct trainer *t, const struct tr_error *why, const char *othe
 	trainer_report_event(t, event);
 }
 
+/* In the place of one that is gone. What memberd names is of this job, and so is what counts instead of it: an earlier job may have left more steps in its folder. */
+static bool is_newer(struct trainer *t, const char *path, char other[CHECKPOINT_PATH_MAX],
+    uint64_t *steps)
+{
+	struct manifest manifest;
+	if (!checkpoint_newer(path, other, steps))
+		return false;
+	return t->restarts == 0 || checkpoint_manifest(other, &manifest, NULL) != TR_OK ||
+	    !trainer_is_another_job_s(t, &manifest);
+}
+
 tr_status trainer_resume(struct trainer *t, const char *resume, trainer_reads *reads,
     struct manifest *manifest, struct tr_error *error)
 {
@@ -37,7 +48,7 @@ tr_status trainer_resume(struct trainer *t, const char *resume, trainer_reads *r
 		if (status == TR_OK)
 			return TR_OK;
 		tr_error_add(&all, &why);
-		bool newer = status != TR_ENOMEM && !back && checkpoint_newer(path, other, &steps);
+		bool newer = status != TR_ENOMEM && !back && is_newer(t, path, other, &steps);
 		back = !newer;
 		if (status == TR_ENOMEM || (back && !checkpoint_older(path, other, &steps))) {
 			tell(t, &why, "", 0, "");

@@ -122,14 +122,28 @@ static tr_status look(struct trainer *t, const char *path, struct manifest *mani
 	return checkpoint_look(path, &t->sharded->whole, manifest, t->folder.never_delete, error);
 }
 
+/* Without slashes at its end; *step: it names one's folder, not that of several. */
+static int split_resume(const char *resume, bool *step)
+{
+	size_t length = strlen(resume);
+	while (length > 1 && resume[length - 1] == '/')
+		length--;
+	const char *slash = memrchr(resume, '/', length),
+	           *name = slash != NULL ? slash + 1 : resume;
+	size_t bytes = (size_t)(resume + length - name);
+	*step = slash != NULL && bytes > 5 && strncmp(name, "step-", 5) == 0 &&
+	    strspn(name + 5, "0123456789") == bytes - 5;
+	return (int)length;
+}
+
 /* Others may have one: the group says of which step that is, and it comes to where this worker looked for it (sharded_fetch.c). */
 static tr_status begin_with_nothing(struct trainer *t, const char *resume,
     const struct tr_error *why)
 {
-	const char *name = strrchr(resume, '/');
-	bool step = name != NULL && strncmp(name, "/step-", 6) == 0;
-	(void)snprintf(t->folder.never_delete, sizeof(t->folder.never_delete), "%s%s", resume,
-	    step ? "" : "/step-00000000");
+	bool step;
+	int length = split_resume(resume, &step);
+	(void)snprintf(t->folder.never_delete, sizeof(t->folder.never_delete), "%.*s%s", length,
+	    resume, step ? "" : "/step-00000000");
 	t->sharded->resumed = UINT64_MAX;
 	t->nothing_read = *why;
 	return TR_OK;

@@ -121,7 +121,7 @@ struct sharded_sums {
 	/* An op of its own: of each contributor's numbers, of those that all of its stage hold, and with ZeRO-1 of its pieces of the moments, one after another. */
 	int64_t digests[(2 + OWNERS_MAX) * TR_GROUP_PEERS_MAX];
 	int64_t work[TR_GROUP_PEERS_MAX]; /* an op of its own: nanoseconds that each replica, by its number, computed in this step; the most that one of its workers says */
-	int64_t choice[2]; /* the same, the least counts: one more than the step of the checkpoint that each would take, and the index of who cannot use the one in question */
+	int64_t choice[2]; /* the same, the least counts: less than 0 by one more than the step of the newest checkpoint before the one in question that each has, and the index of who cannot use that */
 	int64_t here[TR_GROUP_PEERS_MAX]; /* the same, summed: by index which checkpoint of the step in question each has on its disk; 0: none */
 	int64_t stages[2 *
 	    TR_GROUP_PEERS_MAX]; /* the same, of each stage its slowest worker, without waiting; and how many layers more it has no memory for (sharded_restage.c) */
@@ -190,6 +190,7 @@ struct sharded {
 	struct sharded_told *told;
 	uint64_t resumed; /* step of the checkpoint that the job file names, when this worker looked */
 	uint32_t loaded;         /* the shard that is read from where training begins; RANKS_NONE */
+	int64_t loaded_from;     /* `which` it is of */
 	uint64_t saved_here;     /* by this worker, not told yet; 0: none */
 	struct tr_error refused; /* why this worker could not use checkpoints, since the last step */
 	uint32_t differs;        /* times that this worker was mended since the last step */
@@ -234,7 +235,7 @@ struct sharded {
 	struct manifest *back;     /* what training goes back to; in the group's memory */
 	/* What the round said of a checkpoint (sharded_back.c): the step in question; one more than that which all take, 0: none; who cannot use it; and why, if this worker cannot. */
 	uint64_t tried, chosen;
-	bool nobody_has; /* it, on any disk (sharded_fetch.c) */
+	int64_t which; /* and which of those of that step is meant (sharded_which); 0: nobody has it */
 	int64_t refuser;
 	struct tr_error refusal;
 	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
@@ -364,6 +365,8 @@ tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct t
  * happens: reading it says so. */
 tr_status sharded_fetch(struct trainer *t, const struct tr_round *round, uint64_t step,
     const char *path, struct tr_error *error);
+/* Which checkpoint of its step it is: more, the later its round. */
+int64_t sharded_which(const struct manifest *manifest);
 
 /* ---- sharded_back.c ---- */
 

@@ -1,9 +1,8 @@
 /* Which checkpoint training goes back to, or begins with: the newest that all workers can use.
  *
- * Each says what it makes of one: in a round SHARDED_BACK of its manifest, and when shards were read, of digests and tensors. Who cannot use it names the newest before it that it has; the least
- * of what they name is tried next, in a round SHARDED_BACK again. What all have is never passed by, since nobody names less than the newest that it has; and each one that is tried has
- * fewer steps, so there is an end: one that all use, or somebody has none left, and the job stops. Which one is tried is common state, so it does not matter on whose disk which is damaged.
- * Where disks are each node's own, what one has the others get first (sharded_fetch.c), so it is what anybody has that counts.
+ * Each says what it makes of one: in a round SHARDED_BACK of its manifest, and when shards were read, of digests and tensors; and each names the newest before it that it has. If somebody cannot
+ * use it the one of most steps among these is tried next, in a round SHARDED_BACK again: who has it not gets it first (sharded_fetch.c), so it is what anybody has that counts. Each one that is
+ * tried has fewer steps, so there is an end: one that all use, or nobody has one left, and the job stops. Which one is tried is common state, so it does not matter on whose disk which is damaged.
  * Who has no memory to read one says nothing about it: it ends, and the others go on with who comes in its place. */
 #include <stdio.h>
 #include <string.h>
@@ -57,13 +56,6 @@ static int64_t before(const struct trainer *t, uint64_t step)
 	return began[0] != '\0' && checkpoint_before(dir, step, &found) ? (int64_t)found + 1 : 0;
 }
 
-/* What it names instead of one that it cannot use. Of one that nobody has, who has none before it has no say: it gets what the others have. */
-static int64_t instead(const struct trainer *t, uint64_t step)
-{
-	int64_t other = before(t, step);
-	return other == 0 && t->sharded->nobody_has ? INT64_MAX : other;
-}
-
 tr_status sharded_check_checkpoint(const struct trainer *t, uint64_t step, const char *path,
     struct tr_error *error)
 {
@@ -79,6 +71,15 @@ tr_status sharded_check_checkpoint(const struct trainer *t, uint64_t step, const
 		    "%s is of a job with another model, text, seed or batch: set another "
 		    "checkpoint.dir for each job",
 		    path);
+	if (is_own(t, step) && trainer_is_another_job_s(t, manifest))
+		return tr_error_set(error, TR_ESTALE,
+		    "%s is of job %llu: set another checkpoint.dir for each job", path,
+		    (unsigned long long)manifest->job.id);
+	if (t->sharded->which != 0 && sharded_which(manifest) != t->sharded->which)
+		return tr_error_set(error, TR_ESTALE,
+		    "%s is another checkpoint of step %llu than the one that other workers go on "
+		    "from",
+		    path, (unsigned long long)step);
 	return TR_OK;
 }
 
@@ -92,8 +93,9 @@ static tr_status nothing_left(const struct trainer *t, struct tr_error *error)
 	    why[0] != '\0' ? why : "another worker says why");
 }
 
+/* other: one more than the step of the newest before it that this worker has. */
 static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t step,
-    int64_t wanted, const struct tr_error *own, struct tr_error *error)
+    int64_t other, const struct tr_error *own, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	int64_t *choice = s->sums->choice;
@@ -101,7 +103,7 @@ static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t
 		*error = *own;
 		return TR_ENOMEM;
 	}
-	choice[0] = wanted;
+	choice[0] = -other; /* the most counts */
 	choice[1] = own != NULL ? (int64_t)round->index : INT64_MAX;
 	tr_status status = tr_allreduce(t->group, TAG_CHOICE, choice, 2, TR_I64, TR_MIN,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
@@ -110,7 +112,7 @@ static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t
 	if (status != TR_OK)
 		return status;
 	s->tried = step;
-	s->chosen = choice[0] == INT64_MAX ? 0 : (uint64_t)choice[0]; /* nobody has another one */
+	s->chosen = choice[1] == INT64_MAX ? step + 1 : (uint64_t)-choice[0];
 	s->refuser = choice[1];
 	tr_error_clear(&s->refusal);
 	if (own != NULL) {
@@ -135,9 +137,7 @@ tr_status sharded_agree(struct trainer *t, const struct tr_round *round, uint64_
     const struct tr_error *own, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	int64_t wanted = own == NULL ? (int64_t)step + 1 : instead(t, step);
-	tr_status status = agree(t, round, step, s->rank != RANKS_NONE ? wanted : INT64_MAX, own,
-	    error);
+	tr_status status = agree(t, round, step, before(t, step), own, error);
 	if (status != TR_OK || s->chosen > 0)
 		return status;
 	tell_none(t, round);
@@ -226,7 +226,8 @@ uint64_t sharded_found_saved(struct trainer *t)
 	const struct sharded *s = t->sharded;
 	char found[CHECKPOINT_PATH_MAX];
 	if (s->state->saved == 0 ||
-	    checkpoint_look(t->folder.dir, &s->whole, s->back, found, NULL) != TR_OK)
+	    checkpoint_look(t->folder.dir, &s->whole, s->back, found, NULL) != TR_OK ||
+	    trainer_is_another_job_s(t, s->back))
 		return 0;
 	return s->back->step > s->state->saved && s->back->step <= t->counters->step ? s->back->step
 	                                                                             : 0;
@@ -283,16 +284,15 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 	if (status != TR_OK)
 		return status;
 	bool good = look_at(t, step, path, &own) == TR_OK;
-	int64_t wanted = good ? (int64_t)step + 1 : path[0] != '\0' ? instead(t, step) : 0;
-	if (good && s->state->mended > MENDED_MOST) {
+	bool leads_nowhere = s->state->mended > MENDED_MOST;
+	int64_t other = leads_nowhere ? 0 : before(t, step);
+	if (good && leads_nowhere)
 		good = tr_error_set(&own, TR_EDIGEST,
 		           "since the newest, of step %llu, workers have held different numbers "
 		           "%llu "
 		           "times",
 		           (unsigned long long)step, (unsigned long long)s->state->mended) == TR_OK;
-		wanted = 0;
-	}
-	status = agree(t, round, step, wanted, good ? NULL : &own, error);
+	status = agree(t, round, step, other, good ? NULL : &own, error);
 	if (status == TR_OK && s->chosen == step + 1)
 		return share_manifest(t, error);
 	if (status != TR_OK || s->chosen > 0)

@@ -31,20 +31,27 @@ struct fetch {
 
 /* ---- who ---- */
 
-/* Where training went back and came to a step again, disks may have different checkpoints of it: the one of the latest round counts. 0: there is none. */
-static int64_t what_is_here(struct trainer *t, uint64_t step, const char *path)
+int64_t sharded_which(const struct manifest *manifest)
 {
-	char found[CHECKPOINT_PATH_MAX];
-	struct sharded *s = t->sharded;
-	const struct manifest *manifest = s->back;
-	if (checkpoint_look(path, &s->whole, s->back, found, NULL) != TR_OK ||
-	    manifest->step != step)
-		return 0;
 	struct tr_digest files = tr_digest_fold(tr_digest_of(manifest->model,
 	                                            strlen(manifest->model)),
 	    tr_digest_of(manifest->optimizer, strlen(manifest->optimizer)));
 	uint64_t round = manifest->round < ROUNDS_MOST ? manifest->round : ROUNDS_MOST;
 	return (int64_t)((round + 1) << FILES_BITS | (files.low & ((1u << FILES_BITS) - 1)));
+}
+
+/* Where training went back and came to a step again, disks may have different checkpoints of it: the one of the latest round counts. One of another job is none, or it would take the place of
+ * this one's. 0: there is none. */
+static int64_t what_is_here(struct trainer *t, uint64_t step, const char *path)
+{
+	char found[CHECKPOINT_PATH_MAX];
+	struct sharded *s = t->sharded;
+	struct tr_error why;
+	s->which = 0;
+	if (checkpoint_look(path, &s->whole, s->back, found, &why) != TR_OK ||
+	    sharded_check_checkpoint(t, step, path, &why) != TR_OK)
+		return 0;
+	return sharded_which(s->back);
 }
 
 static tr_status ask(struct trainer *t, const struct tr_round *round, int64_t here,
@@ -68,8 +75,8 @@ static bool share_out(struct trainer *t, const struct tr_round *round, struct fe
 	for (uint32_t i = 1; i < round->contributors; i++)
 		if (here[i] > here[giver])
 			giver = i;
-	s->nobody_has = here[giver] == 0;
-	if (s->nobody_has)
+	s->which = here[giver];
+	if (s->which == 0)
 		return false;
 	for (uint32_t i = 0; i < round->contributors; i++) {
 		if (i == giver)
@@ -83,6 +90,22 @@ static bool share_out(struct trainer *t, const struct tr_round *round, struct fe
 }
 
 /* ---- how ---- */
+
+/* A disk takes its time, and syncs gigabytes where a file ends: nobody is to be taken for stopped meanwhile. */
+static void disk_begin(struct trainer *t, struct patience *patience)
+{
+	patience_begin(patience, trainer_progress(t), PATIENCE_MS);
+}
+
+static void write_piece(struct trainer *t, struct fetch *f, size_t bytes)
+{
+	struct patience patience;
+	if (f->own.status != TR_OK || f->piece->failed != 0 || bytes == 0)
+		return;
+	disk_begin(t, &patience);
+	(void)checkpoint_copy_write(&f->copy, f->piece->bytes, bytes, &f->own);
+	patience_end(&patience);
+}
 
 /* One piece goes to all; when it returns its memory may be used again. */
 static tr_status pass(struct trainer *t, struct fetch *f, size_t bytes, struct tr_error *error)
@@ -98,9 +121,8 @@ static tr_status pass(struct trainer *t, struct fetch *f, size_t bytes, struct t
 	tr_status status = tr_submit(t->group, &op, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, op.tag, error);
-	if (status == TR_OK && !f->gives && f->own.status == TR_OK && f->piece->failed == 0 &&
-	    bytes > 0)
-		(void)checkpoint_copy_write(&f->copy, f->piece->bytes, bytes, &f->own);
+	if (status == TR_OK && !f->gives)
+		write_piece(t, f, bytes);
 	bool failed = f->piece->failed != 0;
 	if (status == TR_OK)
 		status = sharded_barrier(t, op.tag + 1, &f->scope, error);
@@ -113,10 +135,13 @@ static tr_status pass(struct trainer *t, struct fetch *f, size_t bytes, struct t
 	return status;
 }
 
-static void read_piece(struct fetch *f, size_t bytes)
+static void read_piece(struct trainer *t, struct fetch *f, size_t bytes)
 {
+	struct patience patience;
+	disk_begin(t, &patience);
 	if (checkpoint_copy_read(&f->copy, f->piece->bytes, bytes, &f->own) != TR_OK)
 		f->piece->failed = 1;
+	patience_end(&patience);
 }
 
 static tr_status pass_all(struct trainer *t, struct fetch *f, uint64_t bytes, struct tr_error *error)
@@ -126,7 +151,7 @@ static tr_status pass_all(struct trainer *t, struct fetch *f, uint64_t bytes, st
 	for (uint64_t left = bytes; status == TR_OK && left > 0 && f->piece->failed == 0;) {
 		size_t piece = left < most ? (size_t)left : most;
 		if (f->gives)
-			read_piece(f, piece);
+			read_piece(t, f, piece);
 		status = pass(t, f, piece, error);
 		left -= piece;
 	}
@@ -145,13 +170,23 @@ static tr_status give(struct trainer *t, struct fetch *f, const char *path, stru
 	return status;
 }
 
-/* Syncing takes as long as the disk takes. */
-static void end_copy(struct trainer *t, struct fetch *f, bool whole)
+/* What an interrupted copy left is removed first. */
+static bool begin_copy(struct trainer *t, struct fetch *f, const char *path)
 {
 	struct patience patience;
-	patience_begin(&patience, trainer_progress(t), PATIENCE_MS);
+	disk_begin(t, &patience);
+	bool begun = checkpoint_copy_begin(path, f->piece->sizes, &f->copy, &f->own) == TR_OK;
+	patience_end(&patience);
+	return begun;
+}
+
+static void end_copy(struct trainer *t, struct fetch *f, const char *path, bool whole)
+{
+	struct patience patience;
+	disk_begin(t, &patience);
 	struct tr_error *why = f->own.status == TR_OK ? &f->own : NULL;
-	(void)checkpoint_copy_end(&f->copy, whole, why);
+	if (checkpoint_copy_end(&f->copy, whole, why) == TR_OK && whole)
+		checkpoint_copy_prune(&t->folder, path);
 	patience_end(&patience);
 }
 
@@ -164,10 +199,11 @@ static tr_status take(struct trainer *t, struct fetch *f, const char *path, stru
 	uint64_t bytes = checkpoint_copy_bytes(f->piece->sizes);
 	if (bytes == UINT64_MAX)
 		return tr_error_set(error, TR_EINTERNAL, "%s: sizes that no checkpoint has", path);
-	bool begun = checkpoint_copy_begin(path, f->piece->sizes, &f->copy, &f->own) == TR_OK;
+	bool begun = begin_copy(t, f, path);
 	status = pass_all(t, f, bytes, error);
 	if (begun)
-		end_copy(t, f, status == TR_OK && f->own.status == TR_OK && f->piece->failed == 0);
+		end_copy(t, f, path,
+		    status == TR_OK && f->own.status == TR_OK && f->piece->failed == 0);
 	return status;
 }
 
@@ -179,7 +215,7 @@ static void tell(struct trainer *t, const struct fetch *f, uint64_t step, const 
 	if (f->own.status != TR_OK)
 		(void)snprintf(event, sizeof(event), "%.200s: no copy for who has none: %.250s",
 		    path, f->own.text);
-	else if (!f->gives && f->piece->failed == 0)
+	else if (!f->gives && !f->copy.elsewhere && f->piece->failed == 0)
 		(void)snprintf(event, sizeof(event),
 		    "the checkpoint of step %llu was not on this node's disk: a copy came over the "
 		    "network, to %.200s",

@@ -24,7 +24,7 @@ static tr_status load(struct trainer *t, struct tr_error *error)
 	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
 	struct progress progress = trainer_progress(t);
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
-	if (s->loaded == shard)
+	if (s->loaded == shard && s->loaded_from == s->which)
 		return TR_OK;
 	uint64_t step = origin_of(t, path);
 	s->loaded = RANKS_NONE;
@@ -43,6 +43,7 @@ static tr_status load(struct trainer *t, struct tr_error *error)
 			return status;
 	}
 	s->loaded = shard;
+	s->loaded_from = s->which;
 	if (s->apart != NULL)
 		sharded_apart_loaded(t, path[0] != '\0' ? s->back : NULL);
 	return TR_OK;
@@ -55,6 +56,8 @@ tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct t
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step = origin_of(t, path);
 	tr_status status = path[0] != '\0' ? sharded_fetch(t, round, step, path, error) : TR_OK;
+	if (status == TR_OK && path[0] != '\0' && s->which == 0) /* nobody has it */
+		status = trainer_check_start(t, round->round, round->receive_state, error);
 	if (status != TR_OK)
 		return status;
 	status = s->rank != RANKS_NONE ? load(t, &own) : TR_OK;

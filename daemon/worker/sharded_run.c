@@ -265,8 +265,6 @@ static tr_status one_round(struct trainer *t, struct tr_round *round, bool *fini
 {
 	struct tr_commit close = { 0 };
 	tr_status status = tr_round_begin(t->group, round, error);
-	if (status == TR_OK)
-		status = trainer_check_start(t, round->round, round->receive_state, error);
 	/* What there is to do is in the state. */
 	if (status == TR_OK && round->receive_state)
 		status = tr_state_receive(t->group, error);

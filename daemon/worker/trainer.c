@@ -296,6 +296,14 @@ static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_e
 	return TR_OK;
 }
 
+/* In what tr_sync counts: weights that were imported are of step 0, and more than nothing. */
+static uint64_t found(const struct trainer *t, uint64_t round)
+{
+	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
+	bool read = text_or(resume, "")[0] != '\0' && t->nothing_read.status == TR_OK;
+	return read && round == 0 ? 1 : round;
+}
+
 static tr_status prepare(struct trainer *t, struct tr_error *error)
 {
 	uint64_t round = 0;
@@ -320,13 +328,26 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 		status = saver_create(&t->folder,
 		    t->sharded != NULL ? &t->sharded->whole : &t->layout, &t->saver, error);
 	if (status == TR_OK)
-		status = t->outer.sync != NULL ? tr_sync_ready(t->outer.sync, t->outer.round, error)
-		                               : tr_state_ready(t->group, round, error);
+		status = t->outer.sync != NULL
+		    ? tr_sync_ready(t->outer.sync, found(t, t->outer.round), error)
+		    : tr_state_ready(t->group, round, error);
 	return status;
 }
 
+/* Before a checkpoint is read: in its place there may be another job's. */
+static void take_owner(struct trainer *t, uint64_t submitted_unix_ms)
+{
+	struct tr_assignment assignment = { 0 };
+	if (tr_assignment_get(t->group, &assignment) != TR_OK)
+		return;
+	t->restarts = assignment.restarts;
+	t->owner.id = assignment.job;
+	t->owner.submitted_unix_ms = submitted_unix_ms;
+	(void)snprintf(t->owner.name, sizeof(t->owner.name), "%s", t->job->name);
+}
+
 tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsigned threads,
-    struct trainer **out, struct tr_error *error)
+    uint64_t submitted_unix_ms, struct trainer **out, struct tr_error *error)
 {
 	struct trainer *t = calloc(1, sizeof(*t));
 	if (t == NULL)
@@ -350,6 +371,7 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 		t->planned_step_s = spec->plan->step_s;
 	t->threads = threads > 0 ? threads : 1;
 	t->samples_log = -1;
+	take_owner(t, submitted_unix_ms);
 	tr_status status = prepare(t, error);
 	if (status != TR_OK) {
 		trainer_destroy(t);
@@ -357,13 +379,6 @@ tr_status trainer_create(tr_group *group, const Traind__V1__JobSpec *spec, unsig
 	}
 	*out = t;
 	return TR_OK;
-}
-
-void trainer_is_of(struct trainer *t, uint64_t job, uint64_t submitted_unix_ms)
-{
-	t->owner.id = job;
-	t->owner.submitted_unix_ms = submitted_unix_ms;
-	(void)snprintf(t->owner.name, sizeof(t->owner.name), "%s", t->job->name);
 }
 
 void trainer_destroy(struct trainer *t)

@@ -87,6 +87,7 @@ struct trainer {
 	const Traind__V1__JobSpec *job;
 	const Traind__V1__TrainSpec *spec; /* of it */
 	struct manifest_job owner;         /* that; id 0: nobody said so */
+	unsigned restarts;                 /* of it, until it was begun this time */
 	uint64_t steps;
 	uint64_t batch; /* sequences of a global batch */
 	size_t micro;   /* sequences computed at once */
@@ -148,9 +149,17 @@ struct trainer {
 
 /* trainer.c: train.dtype and train.dropout, for t->model. */
 tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error);
-/* resume.c: the first round that it begins. It read no checkpoint: an error, unless others did or have come further meanwhile. */
+/* resume.c: the first round that it begins; of shards, in which nobody has one on its disk. It read no checkpoint: an error, unless others did or have come further meanwhile. */
 tr_status trainer_check_start(const struct trainer *t, uint64_t round, bool receives,
     struct tr_error *error);
+/* Nobody knows of files that are older than these names, and of imports. */
+static inline bool trainer_is_another_job_s(const struct trainer *t, const struct manifest *manifest)
+{
+	const struct manifest_job *job = &manifest->job, *own = &t->owner;
+	return job->id != 0 && own->id != 0 &&
+	    (job->id != own->id || job->submitted_unix_ms != own->submitted_unix_ms);
+}
+
 /* trainer.c: counters and account as a checkpoint has them. */
 void trainer_resume_counters(struct trainer *t, const struct manifest *manifest);
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from harness import Cluster, wait_for
+from harness import BUILD, Cluster, trainctl, wait_for
 from mesh_jobs import SLOW, active, alone, write_text
 from stubs import pb
 from test_training import BATCH, job_spec
@@ -39,9 +39,10 @@ class Disks:
         return ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh",
                 self.own[number], self.run]
 
-    def cluster(self, folder):
-        made = Cluster(folder, nodes=0)
-        return made, lambda: [made.add_node(through=self.through(number)) for number in range(len(self.own))]
+    def cluster(self, folder, before=lambda number: (), **options):
+        """`before`: what else node `number` is started through."""
+        made = Cluster(folder, nodes=0, **options)
+        return made, lambda: [made.add_node(through=[*before(number), *self.through(number)]) for number in range(len(self.own))]
 
     def rows(self):
         """{step: row} of all disks; no step is on two."""
@@ -169,3 +170,188 @@ def test_back_to_it_in_mid_job(tmp_path, text):
     assert sorted(disks.rows()) == list(range(1, steps + 1))
     for step, several in disks.rows().items():
         assert several[-1]["loss"] == pytest.approx(expected[step], rel=1e-6), step
+
+
+def trained(folder, text, mode="pp 2", steps=20, every=10, keep=2, seed=7, **options):
+    """The folder of a job that is done."""
+    spec = spec_of(text, folder / "first", mode, steps, every, **options)
+    spec.train.checkpoint.keep, spec.train.optimizer.seed = keep, seed
+    with Cluster(folder / "before", nodes=2) as cluster:
+        cluster.wait_job(cluster.submit(spec), "DONE")
+    return folder / "first"
+
+
+def copy_to(disk, first, steps):
+    for step in steps:
+        shutil.copytree(first / f"step-{step:08}", disk / f"step-{step:08}")
+    (disk / "latest").symlink_to(f"step-{max(steps):08}")
+
+
+def damage(checkpoint):
+    data = bytearray((checkpoint / "model.safetensors").read_bytes())
+    data[-4] ^= 1
+    (checkpoint / "model.safetensors").write_bytes(data)
+
+
+def goes_on(tmp_path, text, disks, mode, ends="DONE", before=lambda number: (), memberd=(), slots=1, resume=None, mesh=None, steps=40):
+    """Events of a job that goes on from what is on the disks, and why it failed."""
+    cluster, add = disks.cluster(tmp_path / "cluster", before, memberd=memberd, slots=slots)
+    spec = spec_of(text, disks.run, mode, steps, 0, resume=resume or disks.run)
+    spec.mesh.MergeFrom(pb.Mesh(**mesh or {}))
+    with cluster:
+        add()
+        done = cluster.wait_job(cluster.submit(spec), ends)
+        return cluster.events(done) + done.reason
+
+
+def test_two_workers_of_one_node_need_one_copy(tmp_path, text):
+    """The second one would take what the first one writes for what a crash has left."""
+    disks, first = Disks(tmp_path), trained(tmp_path, text)
+    copy_to(disks.own[1], first, (20,))
+    events = goes_on(tmp_path, text, disks, "pp 2", slots=2, mesh={"workers_per_node": 2, "tp": 2})
+    assert events.count("a copy came over the network") == 1 and "no copy" not in events, events
+    assert max(disks.rows()) == 40 and min(disks.rows()) == 21
+    assert (disks.own[0] / "step-00000020" / "manifest.json").exists()
+
+
+def test_the_one_before_is_on_the_other_disk_alone(tmp_path, text):
+    """The newest is damaged, and copied as it is; the one before it is not here."""
+    disks, first = Disks(tmp_path), trained(tmp_path, text)
+    copy_to(disks.own[0], first, (10, 20))
+    damage(disks.own[0] / "step-00000020")
+    events = goes_on(tmp_path, text, disks, "pp 2")
+    assert "the checkpoint of step 10 is taken instead, 10 steps before it" in events, events
+    assert min(disks.rows()) == 11 and max(disks.rows()) == 40
+
+
+def test_the_newest_before_it_that_anybody_has(tmp_path, text):
+    """The newest is damaged: of those that are left the one of most steps counts, whoever has it."""
+    disks, first = Disks(tmp_path), trained(tmp_path, text, steps=30, keep=3)
+    copy_to(disks.own[0], first, (10, 30))
+    copy_to(disks.own[1], first, (20,))
+    damage(disks.own[0] / "step-00000030")
+    events = goes_on(tmp_path, text, disks, "pp 2")
+    assert min(disks.rows()) == 21, events
+
+
+def test_shards_of_different_checkpoints_are_not_mixed(tmp_path, text):
+    """Both disks have one of that step, which are different; and no copy can take the place of one whose folder's name says no step."""
+    disks = Disks(tmp_path)
+    for number in range(2):
+        folder = tmp_path / f"job-{number}"
+        folder.mkdir()
+        first = trained(folder, text, steps=20, lr=(1e-3, 3e-3)[number])
+        shutil.copytree(first / "step-00000020", disks.own[number] / "base")
+    events = goes_on(tmp_path, text, disks, "pp 2", "FAILED", resume=disks.run / "base")
+    assert "is another checkpoint of step 20 than the one that other workers go on from" in events, events
+    assert not disks.rows()
+
+
+def test_what_a_copy_takes_the_place_of_stays(tmp_path, text):
+    disks = Disks(tmp_path)
+    models = []
+    for number in range(2):
+        folder = tmp_path / f"job-{number}"
+        folder.mkdir()
+        copy_to(disks.own[number], trained(folder, text, steps=20, lr=(1e-3, 3e-3)[number]), (20,))
+        models.append((disks.own[number] / "latest" / "model.safetensors").read_bytes())
+    goes_on(tmp_path, text, disks, "pp 2", steps=21)
+    now = [(disk / "step-00000020" / "model.safetensors").read_bytes() for disk in disks.own]
+    assert models[0] != models[1] and now[0] == now[1] and now[0] in models
+    [other] = [disk / "step-00000020.other" for disk in disks.own if (disk / "step-00000020.other").exists()]
+    assert (other / "model.safetensors").read_bytes() in models and (other / "model.safetensors").read_bytes() != now[0]
+
+
+@pytest.mark.parametrize("mode", ("diloco", "pp 2"))
+def test_weights_that_were_imported_are_on_one_disk(tmp_path, text, mode):
+    """They are of step 0, as nothing is."""
+    disks, first = Disks(tmp_path), trained(tmp_path, text)
+    trainctl("import", first / "latest", "-o", disks.own[1] / "begin")
+    events = goes_on(tmp_path, text, disks, mode, resume=disks.run / "begin")
+    assert "failed" not in events, events
+    learned = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
+    rows = disks.rows()
+    assert max(rows) == 40 and rows[min(rows)][-1]["loss"] < learned[0]["loss"] - 0.2
+
+
+SLOW_SYNC = """
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int fsync(int fd)
+{
+	char link[64], name[PATH_MAX] = "";
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	if (readlink(link, name, sizeof(name) - 1) > 0 && strstr(name, ".safetensors"))
+		sleep(3);
+	return (int)syscall(SYS_fsync, fd);
+}
+"""
+
+
+@pytest.mark.skipif("-" in BUILD.name, reason="a sanitizer wants to be loaded first")
+def test_a_slow_disk_takes_a_copy(tmp_path, text):
+    """Syncing each of its files takes longer than a worker may stand still."""
+    disks, first = Disks(tmp_path), trained(tmp_path, text)
+    copy_to(disks.own[1], first, (20,))
+    (tmp_path / "slow.c").write_text(SLOW_SYNC)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "slow.so", tmp_path / "slow.c"], check=True)
+    events = goes_on(tmp_path, text, disks, "pp 2", before=lambda number: ["env", f"LD_PRELOAD={tmp_path / 'slow.so'}"] if number == 0 else (),
+                     memberd=["--progress-timeout-ms", 1500])
+    assert "made no progress" not in events and "a copy came over the network" in events, events
+
+
+@pytest.mark.parametrize("mode", ("diloco", "ddp"))
+def test_one_disk_has_the_last_step(tmp_path, text, mode):
+    disks, first = Disks(tmp_path), trained(tmp_path, text, mode)
+    copy_to(disks.own[0], first, (20,))
+    goes_on(tmp_path, text, disks, mode, steps=20)
+
+
+def test_another_job_s_checkpoint_takes_no_place(tmp_path, text):
+    """On the disk of who does not write lie those of another job, of the same steps, and of later rounds. Training goes back to its own all the same."""
+    disks, steps, seen = Disks(tmp_path), 120, range(20, 120, 20)
+    others = trained(tmp_path, text, steps=20, seed=8, heads=4)
+    for disk in disks.own:
+        for step in seen:
+            there = disk / f"step-{step:08}"
+            shutil.copytree(others / "step-00000020", there)
+            manifest = json.loads((there / "manifest.json").read_text())
+            del manifest["digest"]
+            (there / "manifest.json").write_text(json.dumps({**manifest, "step": step, "round": 1000}))
+    cluster, add = disks.cluster(tmp_path / "cluster")
+    with cluster:
+        add()
+        job = cluster.submit(spec_of(text, disks.run, "pp 2", steps, 20, lr=SLOW, heads=4))
+        wait_for(lambda: len(disks.written()) > 0 and max(disks.rows(), default=0) > 45, "a checkpoint")
+        [has] = disks.written()
+        os.kill(next(peer.pid for peer in active(cluster, job) if peer.node_name == f"node-{2 - has}"), signal.SIGKILL)
+        events = cluster.events(cluster.wait_job(job, "DONE"))
+        counted(cluster, job, steps, "pp 2")
+    assert "training goes back from step" in events and "is of a job with another" not in events, events
+    assert sorted(disks.rows()) == list(range(1, steps + 1))
+
+
+@pytest.mark.parametrize("mode", ("ddp", "diloco", "pp 2"))
+def test_an_earlier_job_s_later_steps_do_not_count(tmp_path, text, mode):
+    """The same job file was run to its end before, in the same folder. All machines lose their power: the disk without the checkpoint of now has only that of then."""
+    disks, steps = Disks(tmp_path), 100
+    first = trained(tmp_path, text, mode, steps, steps)
+    for disk in disks.own:
+        copy_to(disk, first, (steps,))
+    cluster, add = disks.cluster(tmp_path / "cluster")
+    with cluster:
+        nodes = add()
+        job = cluster.submit(spec_of(text, disks.run, mode, steps, 20, lr=SLOW))
+        wait_for(lambda: max(disks.rows(), default=0) > 45, "a checkpoint")
+        for node in nodes:
+            os.kill(node.pid, signal.SIGKILL)
+        for node in nodes:
+            node.process.wait()
+        for node in nodes:
+            node.start().wait_serving()
+        events = cluster.events(cluster.wait_job(job, "DONE"))
+    assert "goes on from checkpoint" in events, events
+    assert disks.rows().keys() >= {80, 85, 90, 95, 100}, events

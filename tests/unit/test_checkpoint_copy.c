@@ -136,7 +136,91 @@ static void any_pieces(void **state)
 	/* In the place of one that was there. */
 	assert_int_equal(copy("to-0/step-00000040", 1000, ALL, &error), TR_OK);
 	check("to-0/step-00000040");
-	assert_int_equal(entries("to-0"), 2);
+	check("to-0/step-00000040.other");
+	assert_int_equal(entries("to-0"), 3);
+}
+
+/* Else the one that begins later would remove what the first has written. */
+static void two_of_one_disk_make_one_copy(void **state)
+{
+	(void)state;
+	struct checkpoint_copy from, into[3];
+	int64_t sizes[CHECKPOINT_COPY_FILES];
+	uint8_t *bytes = malloc(ALL);
+	struct tr_error error;
+	put("from/step-00000040");
+	assert_non_null(bytes);
+	assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &from, sizes, &error),
+	    TR_OK);
+	assert_int_equal(checkpoint_copy_read(&from, bytes, ALL, &error), TR_OK);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(checkpoint_copy_begin(in_root("to/step-00000040"), sizes, &into[i],
+		                     &error),
+		    TR_OK);
+	assert_true(!into[0].elsewhere && into[1].elsewhere && into[2].elsewhere);
+	for (size_t at = 0; at < ALL; at += ALL / 2)
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(checkpoint_copy_write(&into[i], bytes + at, ALL / 2,
+			                     &error),
+			    TR_OK);
+	assert_int_equal(checkpoint_copy_end(&into[1], false, &error), TR_OK);
+	assert_int_equal(checkpoint_copy_end(&into[0], true, &error), TR_OK);
+	check("to/step-00000040");
+	assert_int_equal(checkpoint_copy_end(&into[2], true, &error), TR_OK);
+	assert_int_equal(entries("to"), 2);
+	checkpoint_copy_close(&from);
+	free(bytes);
+}
+
+static void put_step(const char *name)
+{
+	char path[320];
+	(void)snprintf(path, sizeof(path), "%s/manifest.json", in_root(name));
+	assert_int_equal(mkdir(in_root(name), 0700), 0);
+	FILE *file = fopen(path, "w");
+	assert_true(file != NULL && fclose(file) == 0);
+}
+
+static void latest_stays_with_what_has_more_steps(void **state)
+{
+	(void)state;
+	struct tr_error error;
+	char link[64] = "";
+	put("from/step-00000040");
+	assert_int_equal(mkdir(in_root("to"), 0700), 0);
+	put_step("to/step-00000060");
+	assert_int_equal(symlink("step-00000060", in_root("to/latest")), 0);
+	assert_int_equal(copy("to/step-00000040", 1000, ALL, &error), TR_OK);
+	assert_int_equal(readlink(in_root("to/latest"), link, sizeof(link) - 1), 13);
+	assert_string_equal(link, "step-00000060");
+	check("to/step-00000040");
+	/* What it names is gone. */
+	assert_int_equal(rename(in_root("to/step-00000060"), in_root("elsewhere")), 0);
+	assert_int_equal(copy("to/step-00000040", 1000, ALL, &error), TR_OK);
+	assert_int_equal(readlink(in_root("to/latest"), link, sizeof(link) - 1), 13);
+	assert_string_equal(link, "step-00000040");
+}
+
+/* A node that never writes one itself would have them all. */
+static void no_more_copies_stay_than_a_writer_keeps(void **state)
+{
+	(void)state;
+	struct tr_error error;
+	struct checkpoint_folder folder = { .keep = 2 };
+	(void)snprintf(folder.dir, sizeof(folder.dir), "%s", in_root("to"));
+	put("from/step-00000040");
+	for (int step = 1; step <= 4; step++) {
+		char name[64];
+		(void)snprintf(name, sizeof(name), "to/step-%08d", step);
+		assert_int_equal(copy(name, 1000, ALL, &error), TR_OK);
+		checkpoint_copy_prune(&folder, in_root("elsewhere/step-00000001"));
+		checkpoint_copy_prune(&folder, in_root("to/in/step-00000001"));
+		assert_int_equal(entries("to"), step < 4 ? step + 1 : 5);
+	}
+	checkpoint_copy_prune(&folder, in_root("to/step-00000004"));
+	assert_int_equal(entries("to"), 3);
+	check("to/step-00000003");
+	check("to/step-00000004");
 }
 
 static void what_is_not_whole_is_not_there(void **state)
@@ -160,6 +244,9 @@ static void what_cannot_be_is_refused(void **state)
 	int64_t sizes[CHECKPOINT_COPY_FILES] = { 3, -1, -1, -1, 2 };
 	char byte = 0;
 	assert_int_equal(checkpoint_copy_begin(in_root("to/odd"), sizes, &one, &error), TR_EINVAL);
+	assert_int_equal(checkpoint_copy_begin(in_root("to/step-7-best"), sizes, &one, &error),
+	    TR_EINVAL);
+	assert_non_null(strstr(error.text, "it has not the name of a step's folder"));
 	assert_int_equal(checkpoint_copy_begin(in_root("to/step-7"), sizes, &one, &error), TR_OK);
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(checkpoint_copy_write(&one, &byte, 1, &error), TR_OK);
@@ -191,6 +278,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(any_pieces, make_root, remove_root),
+		cmocka_unit_test_setup_teardown(two_of_one_disk_make_one_copy, make_root,
+		    remove_root),
+		cmocka_unit_test_setup_teardown(latest_stays_with_what_has_more_steps, make_root,
+		    remove_root),
+		cmocka_unit_test_setup_teardown(no_more_copies_stay_than_a_writer_keeps, make_root,
+		    remove_root),
 		cmocka_unit_test_setup_teardown(what_is_not_whole_is_not_there, make_root,
 		    remove_root),
 		cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, make_root, remove_root),

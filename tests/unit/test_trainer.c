@@ -275,7 +275,7 @@ static void test_scale_arrived(void **state)
 	j.sync.on_loss = (char *)(uintptr_t) "drop";
 	fake_world_init(&w, 2);
 	struct tr_group *g = &w.groups[0];
-	assert_int_equal(trainer_create(g, &j.spec, 1, &t, &error), TR_OK);
+	assert_int_equal(trainer_create(g, &j.spec, 1, 0, &t, &error), TR_OK);
 	struct tr_round round = { .round = 1, .contributors = 2, .partial = true };
 	w.whole_mask = 3;
 	w.contributor_mask = 1;
@@ -393,7 +393,7 @@ static void assert_refused(struct job *j, const char *expected)
 	struct trainer *t;
 	struct tr_error error;
 	fake_world_init(&w, 1);
-	tr_status status = trainer_create(&w.groups[0], &j->spec, 1, &t, &error);
+	tr_status status = trainer_create(&w.groups[0], &j->spec, 1, 0, &t, &error);
 	if (status == TR_OK) { /* another worker might have had the checkpoint */
 		status = trainer_run(t, &error);
 		trainer_destroy(t);

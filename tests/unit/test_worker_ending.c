@@ -29,7 +29,7 @@ static void told_to_end(unsigned evicted)
 	j.sync.alone_steps = 10;
 	fake_world_init(&world, 1);
 	world.waits_to_eviction = evicted;
-	assert_int_equal(trainer_create(&world.groups[0], &j.spec, 1, &t, &error), TR_OK);
+	assert_int_equal(trainer_create(&world.groups[0], &j.spec, 1, 0, &t, &error), TR_OK);
 	(void)snprintf(kept, sizeof(kept), "%s/kept", j.folder);
 	trainer_keep(t, kept);
 	assert_int_equal(trainer_log_samples(t, j.folder, &error), TR_OK);

@@ -30,7 +30,7 @@ static inline void *run_peer(void *arg)
 {
 	struct peer_run *run = arg;
 	struct trainer *t;
-	run->status = trainer_create(run->group, &run->job->spec, 1, &t, &run->error);
+	run->status = trainer_create(run->group, &run->job->spec, 1, 0, &t, &run->error);
 	if (run->status != TR_OK)
 		return NULL;
 	run->status = trainer_run(t, &run->error);

@@ -237,6 +237,12 @@ bool checkpoint_newer(const char *path, char newer[CHECKPOINT_PATH_MAX], uint64_
 	return false;
 }
 
+tr_status checkpoint_manifest(const char *folder, struct manifest *manifest, struct tr_error *error)
+{
+	(void)manifest;
+	return tr_error_set(error, TR_ENOTFOUND, "%s: no job begins with one", folder);
+}
+
 bool checkpoint_before(const char *dir, uint64_t below, uint64_t *step)
 {
 	bool found = false;
@@ -403,6 +409,12 @@ tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct t
 		g->play->has[step] |= disk_of(g);
 	g->play->copied++;
 	return TR_OK;
+}
+
+void checkpoint_copy_prune(const struct checkpoint_folder *folder, const char *path)
+{
+	(void)folder;
+	(void)path;
 }
 
 /* This disk takes no time. */
