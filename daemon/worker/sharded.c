@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "daemon/checkpoint/checkpoint_dir.h"
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/worker/trainer_inside.h"
@@ -122,18 +123,25 @@ static tr_status look(struct trainer *t, const char *path, struct manifest *mani
 	return checkpoint_look(path, &t->sharded->whole, manifest, t->folder.never_delete, error);
 }
 
-/* Without slashes at its end; *step: it names one's folder, not that of several. */
+static size_t without_slashes(const char *path, size_t length)
+{
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	return length;
+}
+
+/* Without slashes at its end, and without `latest`; *step: it names one's folder, not that of several. */
 static int split_resume(const char *resume, bool *step)
 {
-	size_t length = strlen(resume);
-	while (length > 1 && resume[length - 1] == '/')
-		length--;
+	size_t length = without_slashes(resume, strlen(resume));
 	const char *slash = memrchr(resume, '/', length),
 	           *name = slash != NULL ? slash + 1 : resume;
 	size_t bytes = (size_t)(resume + length - name);
 	*step = slash != NULL && bytes > 5 && strncmp(name, "step-", 5) == 0 &&
 	    strspn(name + 5, "0123456789") == bytes - 5;
-	return (int)length;
+	bool latest = slash != NULL && bytes == strlen(CHECKPOINT_LATEST) &&
+	    strncmp(name, CHECKPOINT_LATEST, bytes) == 0;
+	return (int)(latest ? without_slashes(resume, (size_t)(slash - resume)) : length);
 }
 
 /* Others may have one: the group says of which step that is, and it comes to where this worker looked for it (sharded_fetch.c). */

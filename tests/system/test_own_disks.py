@@ -151,6 +151,22 @@ def test_nobody_has_it(tmp_path, text, mode):
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+def test_who_was_told_latest(tmp_path, text):
+    """The job file names `latest` itself, which is a link on one disk and nothing on the other: no folder takes the link's place."""
+    first, disks = tmp_path / "first", Disks(tmp_path)
+    with Cluster(tmp_path / "before", nodes=2) as cluster:
+        cluster.wait_job(cluster.submit(spec_of(text, first, "tp 2", 10, 0)), "DONE")
+    shutil.copytree(first / "step-00000010", disks.own[1] / "step-00000010")
+    (disks.own[1] / "latest").symlink_to("step-00000010")
+    cluster, add = disks.cluster(tmp_path / "cluster")
+    with cluster:
+        add()
+        job = cluster.submit(spec_of(text, disks.run, "tp 2", 20, 0, resume=disks.run / "latest"))
+        events = cluster.events(cluster.wait_job(job, "DONE"))
+    assert "a copy came over the network" in events, events
+    assert all((disk / "latest").is_symlink() and (disk / "step-00000010" / "manifest.json").exists() for disk in disks.own)
+
+
 def test_back_to_it_in_mid_job(tmp_path, text):
     """A stage's only holder is killed. Who comes in its place finds no checkpoint on its node's disk."""
     disks, steps = Disks(tmp_path), 120
