@@ -98,11 +98,11 @@ static void *save(void *arg)
 {
 	struct saver *saver = arg;
 	struct saver_result *r = &saver->result;
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
 	if (saver->in_parts)
 		copy_parts(saver);
 	else
 		copy(saver);
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
 	r->step = saver->manifest.step;
 	r->status = write_state(saver, r->path, &r->error);
 	set(saver, &saver->done);
