@@ -21,7 +21,7 @@ static size_t outlet_most(const struct group_core *core)
 {
 	bool all = select_long(core->view.latency_s);
 
-	return all ? core->outlet_bytes : core->outlet_bytes - core->outlet_bytes / 4;
+	return all ? core->outlet_bytes : core->outlet_bytes - core->outlet_bytes / 8 * 3;
 }
 
 bool outlet_open(struct op *op)
