@@ -291,17 +291,11 @@ static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_e
 	trainer_resume_counters(t, &manifest);
 	*round = manifest.step;
 	t->outer.round = manifest.round > 0 ? manifest.round : manifest.step;
+	if (t->outer.round == 0) /* weights that were imported: more than nothing */
+		t->outer.round = 1;
 	log_info("trainer", "resumes at step %llu from %s", (unsigned long long)manifest.step,
 	    t->folder.never_delete);
 	return TR_OK;
-}
-
-/* In what tr_sync counts: weights that were imported are of step 0, and more than nothing. */
-static uint64_t found(const struct trainer *t, uint64_t round)
-{
-	const char *resume = t->spec->checkpoint != NULL ? t->spec->checkpoint->resume : NULL;
-	bool read = text_or(resume, "")[0] != '\0' && t->nothing_read.status == TR_OK;
-	return read && round == 0 ? 1 : round;
 }
 
 static tr_status prepare(struct trainer *t, struct tr_error *error)
@@ -328,9 +322,8 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 		status = saver_create(&t->folder,
 		    t->sharded != NULL ? &t->sharded->whole : &t->layout, &t->saver, error);
 	if (status == TR_OK)
-		status = t->outer.sync != NULL
-		    ? tr_sync_ready(t->outer.sync, found(t, t->outer.round), error)
-		    : tr_state_ready(t->group, round, error);
+		status = t->outer.sync != NULL ? tr_sync_ready(t->outer.sync, t->outer.round, error)
+		                               : tr_state_ready(t->group, round, error);
 	return status;
 }
 

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from harness import BUILD, Cluster, trainctl, wait_for
-from mesh_jobs import SLOW, active, alone, write_text
+from mesh_jobs import SLOW, active, alone, rows_of, write_text
 from stubs import pb
 from test_training import BATCH, job_spec
 
@@ -45,7 +45,7 @@ class Disks:
         return made, lambda: [made.add_node(through=[*before(number), *self.through(number)]) for number in range(len(self.own))]
 
     def rows(self):
-        """{step: row} of all disks; no step is on two."""
+        """{step: its rows} of all disks: a step that was done again has several."""
         found = {}
         for disk in self.own:
             path = disk / "metrics.jsonl"
@@ -77,6 +77,27 @@ def counted(cluster, job, steps, mode):
     least = steps - 2 * H if mode in ("streaming", "eager") else steps
     assert least * BATCH <= all_of_it <= steps * BATCH
     assert not any(epoch.in_flight for epoch in samples.epochs)
+
+
+def lose_power(nodes):
+    """At once: no node sees another one's end first."""
+    for node in nodes:
+        os.kill(node.pid, signal.SIGKILL)
+    for node in nodes:
+        node.process.wait()
+
+
+def kill_who_did_not_write(cluster, job, disks):
+    """Once there is a checkpoint: the worker of the node whose disk has none."""
+    wait_for(lambda: len(disks.written()) > 0 and max(disks.rows(), default=0) > 45, "a checkpoint")
+    [has] = disks.written()
+    os.kill(next(peer.pid for peer in active(cluster, job) if peer.node_name == f"node-{2 - has}"), signal.SIGKILL)
+
+
+def assert_learned_as(disks, calm):
+    expected = rows_of(calm)
+    for step, several in disks.rows().items():
+        assert several[-1]["loss"] == pytest.approx(expected[step]["loss"], rel=1e-6), step
 
 
 @pytest.mark.parametrize("mode", (*MODES, *SPLIT))
@@ -116,10 +137,7 @@ def test_only_one_disk_has_it(tmp_path, text, mode):
         job = cluster.submit(spec_of(text, disks.run, mode, steps, 20, lr=SLOW if exact else 1e-3, **({"heads": 4} if exact else {})))
         wait_for(lambda: len(disks.written()) > 0 and max(disks.rows(), default=0) > 45, "a checkpoint")
         [has] = disks.written()
-        for node in nodes:
-            os.kill(node.pid, signal.SIGKILL)
-        for node in nodes:
-            node.process.wait()
+        lose_power(nodes)
         for node in (nodes[1 - has], nodes[has]):
             node.start().wait_serving()
         done = cluster.wait_job(job, "DONE")
@@ -136,9 +154,7 @@ def test_only_one_disk_has_it(tmp_path, text, mode):
     assert all(math.isfinite(row["loss"]) for several in rows.values() for row in several)
     assert rows[steps][-1]["loss"] < rows[min(rows)][0]["loss"]
     if calm is not None:
-        expected = {row["step"]: row["loss"] for row in map(json.loads, (calm / "metrics.jsonl").read_text().splitlines())}
-        for step, several in rows.items():
-            assert several[-1]["loss"] == pytest.approx(expected[step], rel=1e-6), step
+        assert_learned_as(disks, calm)
 
 
 @pytest.mark.parametrize("mode", ("ddp", "diloco", "pp 2"))
@@ -175,17 +191,13 @@ def test_back_to_it_in_mid_job(tmp_path, text):
     with cluster:
         add()
         job = cluster.submit(spec_of(text, disks.run, "pp 2", steps, 20, lr=SLOW, heads=4))
-        wait_for(lambda: len(disks.written()) > 0 and max(disks.rows(), default=0) > 45, "a checkpoint")
-        [has] = disks.written()
-        os.kill(next(peer.pid for peer in active(cluster, job) if peer.node_name == f"node-{2 - has}"), signal.SIGKILL)
+        kill_who_did_not_write(cluster, job, disks)
         done = cluster.wait_job(job, "DONE")
         events = cluster.events(done)
         counted(cluster, job, steps, "pp 2")
     assert "training goes back from step" in events and "a copy came over the network" in events, events
-    expected = {row["step"]: row["loss"] for row in map(json.loads, (calm / "metrics.jsonl").read_text().splitlines())}
     assert sorted(disks.rows()) == list(range(1, steps + 1))
-    for step, several in disks.rows().items():
-        assert several[-1]["loss"] == pytest.approx(expected[step], rel=1e-6), step
+    assert_learned_as(disks, calm)
 
 
 def trained(folder, text, mode="pp 2", steps=20, every=10, keep=2, seed=7, **options):
@@ -341,9 +353,7 @@ def test_another_job_s_checkpoint_takes_no_place(tmp_path, text):
     with cluster:
         add()
         job = cluster.submit(spec_of(text, disks.run, "pp 2", steps, 20, lr=SLOW, heads=4))
-        wait_for(lambda: len(disks.written()) > 0 and max(disks.rows(), default=0) > 45, "a checkpoint")
-        [has] = disks.written()
-        os.kill(next(peer.pid for peer in active(cluster, job) if peer.node_name == f"node-{2 - has}"), signal.SIGKILL)
+        kill_who_did_not_write(cluster, job, disks)
         events = cluster.events(cluster.wait_job(job, "DONE"))
         counted(cluster, job, steps, "pp 2")
     assert "training goes back from step" in events and "is of a job with another" not in events, events
@@ -362,10 +372,7 @@ def test_an_earlier_job_s_later_steps_do_not_count(tmp_path, text, mode):
         nodes = add()
         job = cluster.submit(spec_of(text, disks.run, mode, steps, 20, lr=SLOW))
         wait_for(lambda: max(disks.rows(), default=0) > 45, "a checkpoint")
-        for node in nodes:
-            os.kill(node.pid, signal.SIGKILL)
-        for node in nodes:
-            node.process.wait()
+        lose_power(nodes)
         for node in nodes:
             node.start().wait_serving()
         events = cluster.events(cluster.wait_job(job, "DONE"))
