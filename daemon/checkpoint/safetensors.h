@@ -1,5 +1,6 @@
 /* The safetensors format (https://github.com/huggingface/safetensors): 8 bytes of header length, little endian; a JSON header;
- * the tensors' bytes, without holes. Written here: header padded to 8 with spaces, "__metadata__": {"format": "pt"}, F32.
+ * the tensors' bytes, without holes. Written here: header padded with spaces, so that those begin at a multiple of 8 (in a large file of
+ * BULK_ALIGNMENT: bulk_file.h), "__metadata__": {"format": "pt"}, F32.
  *
  * Reading trusts nothing: every length, shape and offset is checked before it is used, and nothing is allocated by an
  * unchecked number.
@@ -83,7 +84,8 @@ struct safetensors_item {
 	const struct safetensors_source *source;
 };
 
-/* Writes a whole file to `fd`; *digest is of its bytes. `progress` (may be NULL) is called every few MiB. */
+/* Writes a whole file to `fd`; *digest is of its bytes. `progress` (may be NULL) is called every few MiB. Items that lie in memory as in the file, one
+ * behind the other and the first at a multiple of BULK_ALIGNMENT, are not copied on their way to the disk. */
 tr_status safetensors_write(int fd, const struct safetensors_item *items, size_t count,
     const struct progress *progress, struct tr_digest *digest, struct tr_error *error);
 

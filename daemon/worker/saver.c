@@ -4,15 +4,18 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/checkpoint/bulk_file.h"
 #include "daemon/worker/patience.h"
 
 struct saver {
 	struct checkpoint_folder folder;
 	const struct layout *layout;
 	struct optim_arrays state, copy; /* what is copied; and what it is written from */
+	void *memory;                    /* of `copy`, all of it */
 	bool in_parts;                   /* instead: */
 	struct saver_parts parts;
 	struct manifest manifest;
@@ -48,10 +51,7 @@ void saver_destroy(struct saver *saver)
 		(void)pthread_join(saver->thread, NULL);
 	(void)pthread_mutex_destroy(&saver->lock);
 	(void)pthread_cond_destroy(&saver->changed);
-	free(saver->copy.params);
-	free(saver->copy.first);
-	free(saver->copy.second);
-	free(saver->copy.outer);
+	free(saver->memory);
 	free(saver);
 }
 
@@ -91,29 +91,29 @@ static tr_status write_state(struct saver *saver, char path[CHECKPOINT_PATH_MAX]
 	    &steps, path, error);
 }
 
-/* Of this thread: what writes yields to what trains. */
-#define WRITER_NICE 5
+/* Of this thread: the step that begins waits for the copy, nobody for what is written then. */
+#define COPY_NICE  5
+#define WRITE_NICE 19
+
+static void yield_to_training(int nice)
+{
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
+}
 
 static void *save(void *arg)
 {
 	struct saver *saver = arg;
 	struct saver_result *r = &saver->result;
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
+	yield_to_training(COPY_NICE);
 	if (saver->in_parts)
 		copy_parts(saver);
 	else
 		copy(saver);
+	yield_to_training(WRITE_NICE);
 	r->step = saver->manifest.step;
 	r->status = write_state(saver, r->path, &r->error);
 	set(saver, &saver->done);
 	return NULL;
-}
-
-static bool make_array(float **array, size_t bytes)
-{
-	if (*array == NULL)
-		*array = malloc(bytes);
-	return *array != NULL;
 }
 
 tr_status saver_check(const struct saver *saver, const struct manifest *manifest,
@@ -126,18 +126,38 @@ tr_status saver_check(const struct saver *saver, const struct manifest *manifest
 	    (unsigned long long)manifest->step, (unsigned long long)saver->manifest.step);
 }
 
+#define HUGE_PAGE_BYTES (2u << 20)
+
+static size_t whole_pages(size_t bytes, size_t page)
+{
+	return (bytes + page - 1) / page * page;
+}
+
+/* As the files have it: parameters, then from a page's beginning on the moments, one array behind the other. What lies so goes to the disk without another copy. */
 static tr_status make_room(struct saver *saver, bool outer, const struct manifest *manifest,
     struct tr_error *error)
 {
 	size_t bytes = saver->layout->count * sizeof(float);
-	if (!make_array(&saver->copy.params, bytes) || !make_array(&saver->copy.first, bytes) ||
-	    !make_array(&saver->copy.second, bytes) ||
-	    (outer && !make_array(&saver->copy.outer, bytes)))
+	size_t params = whole_pages(bytes, BULK_ALIGNMENT);
+	size_t all = whole_pages(params + (outer ? 3 : 2) * bytes, BULK_ALIGNMENT);
+	if (saver->memory != NULL && (saver->copy.outer != NULL) == outer)
+		return TR_OK;
+	free(saver->memory);
+	bool large = all >= HUGE_PAGE_BYTES;
+	char *memory = large ? aligned_alloc(HUGE_PAGE_BYTES, whole_pages(all, HUGE_PAGE_BYTES))
+	                     : aligned_alloc(BULK_ALIGNMENT, all);
+	saver->memory = memory;
+	if (memory == NULL)
 		return tr_error_set(error, TR_ENOMEM,
-		    "checkpoint of step %llu left out: no memory for a copy of the state (3 or 4 x "
-		    "%zu "
-		    "bytes)",
-		    (unsigned long long)manifest->step, bytes);
+		    "checkpoint of step %llu left out: no memory for a copy of the state (%u x "
+		    "%zu bytes)",
+		    (unsigned long long)manifest->step, outer ? 4 : 3, bytes);
+	if (large)
+		(void)madvise(memory, all / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+	saver->copy = (struct optim_arrays){ .params = (float *)(void *)memory,
+		.first = (float *)(void *)(memory + params),
+		.second = (float *)(void *)(memory + params + bytes),
+		.outer = outer ? (float *)(void *)(memory + params + 2 * bytes) : NULL };
 	return TR_OK;
 }
 

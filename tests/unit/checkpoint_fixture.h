@@ -30,16 +30,11 @@ static inline float *noise(size_t count, uint64_t stream)
 	return x;
 }
 
-static inline int setup(void **state)
+static inline int setup_of(void **state, const struct model_config *config)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct model_config config = { .layers = 2,
-		.width = 12,
-		.heads = 2,
-		.context = 6,
-		.vocab = 256 };
 	assert_non_null(f);
-	assert_int_equal(layout_init(&config, &f->layout, NULL), TR_OK);
+	assert_int_equal(layout_init(config, &f->layout, NULL), TR_OK);
 	size_t count = f->layout.count;
 	f->arrays = (struct optim_arrays){ .params = noise(count, 1),
 		.first = noise(count, 2),
@@ -54,6 +49,16 @@ static inline int setup(void **state)
 	f->folder.keep = 2;
 	*state = f;
 	return 0;
+}
+
+static inline int setup(void **state)
+{
+	return setup_of(state,
+	    &(struct model_config){ .layers = 2,
+	        .width = 12,
+	        .heads = 2,
+	        .context = 6,
+	        .vocab = 256 });
 }
 
 static inline int teardown(void **state)

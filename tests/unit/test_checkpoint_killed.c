@@ -148,6 +148,22 @@ static void test_at_each_call_keeping_one(void **state)
 	kill_at_each_call(f, 100, 200);
 }
 
+/* Files that go past the page cache: of 5 and 10 MB, written in several calls. */
+static int setup_large(void **state)
+{
+	return setup_of(state,
+	    &(struct model_config){ .layers = 1,
+	        .width = 192,
+	        .heads = 2,
+	        .context = 6,
+	        .vocab = 4096 });
+}
+
+static void test_at_each_call_of_large_files(void **state)
+{
+	kill_at_each_call(*state, 100, 200);
+}
+
 static void test_at_bytes(void **state)
 {
 	struct fixture *f = *state;
@@ -164,6 +180,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_at_each_call, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_at_each_call_same_step, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_at_each_call_keeping_one, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_at_each_call_of_large_files, setup_large,
+		    teardown),
 		cmocka_unit_test_setup_teardown(test_at_bytes, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
