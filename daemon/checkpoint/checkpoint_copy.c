@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/checkpoint/checkpoint.h"
+#include "daemon/checkpoint/checkpoint_files.h"
 
 #define FILE_BYTES_MAX (INT64_C(1) << 50)
 
@@ -56,10 +57,10 @@ static tr_status end_file(struct checkpoint_copy *copy, bool sync, struct tr_err
 
 /* ---- there ---- */
 
-tr_status checkpoint_copy_open(const char *path, struct checkpoint_copy *copy,
-    int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error)
+tr_status checkpoint_copy_open(const char *path, const struct manifest *manifest,
+    struct checkpoint_copy *copy, int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error)
 {
-	*copy = (struct checkpoint_copy){ .fd = -1, .lock = -1 };
+	*copy = (struct checkpoint_copy){ .fd = -1, .lock = -1, .manifest = manifest };
 	copy->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (copy->folder < 0)
 		return tr_error_set(error, TR_EIO, "%s: cannot open: %s", path, strerror(errno));
@@ -79,6 +80,25 @@ tr_status checkpoint_copy_open(const char *path, struct checkpoint_copy *copy,
 	return tr_error_set(error, TR_EIO, "%s: these are no checkpoint's files", path);
 }
 
+/* "": nobody knows, or says. */
+static const char *digest_of(const struct manifest *manifest, unsigned file)
+{
+	const char *name = names[file];
+	return strcmp(name, MANIFEST_MODEL) == 0    ? manifest->model
+	    : strcmp(name, MANIFEST_OPTIMIZER) == 0 ? manifest->optimizer
+	    : strcmp(name, MANIFEST_CONFIG) == 0    ? manifest->config
+	                                            : "";
+}
+
+static tr_status check_digest(const struct checkpoint_copy *copy, struct tr_error *error)
+{
+	unsigned file = copy->next - 1;
+	const char *digest = digest_of(copy->manifest, file);
+	return digest[0] == '\0'
+	    ? TR_OK
+	    : checkpoint_compare_digest(names[file], digest, tr_digest_end(&copy->digest), error);
+}
+
 tr_status checkpoint_copy_read(struct checkpoint_copy *copy, void *to, size_t bytes,
     struct tr_error *error)
 {
@@ -95,6 +115,7 @@ tr_status checkpoint_copy_read(struct checkpoint_copy *copy, void *to, size_t by
 			copy->left = copy->sizes[file];
 			if (copy->fd < 0)
 				return failed("open", file, error);
+			tr_digest_begin(&copy->digest);
 		}
 		size_t most = bytes < (uint64_t)copy->left ? bytes : (size_t)copy->left;
 		ssize_t got = read(copy->fd, at, most);
@@ -105,9 +126,12 @@ tr_status checkpoint_copy_read(struct checkpoint_copy *copy, void *to, size_t by
 			    names[copy->next - 1]);
 		if (got < 0)
 			return failed("read", copy->next - 1, error);
+		tr_digest_add(&copy->digest, at, (size_t)got);
 		at += got;
 		bytes -= (size_t)got;
 		copy->left -= got;
+		if (copy->left == 0 && check_digest(copy, error) != TR_OK)
+			return TR_EDIGEST;
 	}
 	return TR_OK;
 }

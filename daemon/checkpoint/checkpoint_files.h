@@ -23,6 +23,9 @@ struct checkpoint_arrays {
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
     const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error);
 
+/* TR_EDIGEST: what was found is not what the manifest says of the file. */
+tr_status checkpoint_compare_digest(const char *name, const char *digest, struct tr_digest found,
+    struct tr_error *error);
 /* Its bytes have the digest that the manifest names, or TR_EDIGEST. */
 tr_status checkpoint_check_file(const char *name, const char *digest,
     const struct progress *progress, const struct safetensors *file, struct tr_error *error);

@@ -56,18 +56,24 @@ static tr_status open_file(const char *folder, const char *name, struct safetens
 	return safetensors_open(path, file, error);
 }
 
-tr_status checkpoint_check_file(const char *name, const char *digest,
-    const struct progress *progress, const struct safetensors *file, struct tr_error *error)
+tr_status checkpoint_compare_digest(const char *name, const char *digest, struct tr_digest found,
+    struct tr_error *error)
 {
 	char hex[TR_DIGEST_HEX_MAX];
-	struct tr_digest found;
-	tr_status status = safetensors_digest(file, progress, &found, error);
-	if (status != TR_OK)
-		return tr_error_wrap(error, "%s", name);
 	if (strcmp(tr_digest_hex(found, hex), digest) == 0)
 		return TR_OK;
 	return tr_error_set(error, TR_EDIGEST,
 	    "%s is damaged: its digest is %s, the manifest says %s", name, hex, digest);
+}
+
+tr_status checkpoint_check_file(const char *name, const char *digest,
+    const struct progress *progress, const struct safetensors *file, struct tr_error *error)
+{
+	struct tr_digest found;
+	tr_status status = safetensors_digest(file, progress, &found, error);
+	if (status != TR_OK)
+		return tr_error_wrap(error, "%s", name);
+	return checkpoint_compare_digest(name, digest, found, error);
 }
 
 /* What is to be read, and into what: a shard, or (local NULL) everything. */

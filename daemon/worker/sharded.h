@@ -121,7 +121,7 @@ struct sharded_sums {
 	/* An op of its own: of each contributor's numbers, of those that all of its stage hold, and with ZeRO-1 of its pieces of the moments, one after another. */
 	int64_t digests[(2 + OWNERS_MAX) * TR_GROUP_PEERS_MAX];
 	int64_t work[TR_GROUP_PEERS_MAX]; /* an op of its own: nanoseconds that each replica, by its number, computed in this step; the most that one of its workers says */
-	int64_t choice[2]; /* the same, the least counts: less than 0 by one more than the step of the newest checkpoint before the one in question that each has, and the index of who cannot use that */
+	int64_t choice[4]; /* the same, the least counts, of the checkpoint in question: less than 0 by one more than the step of the newest before it that each has; the index of who cannot use it; 0 if that one could not use another worker's copy of it either; -1 if who says so has it */
 	int64_t here[TR_GROUP_PEERS_MAX]; /* the same, summed: by index which checkpoint of the step in question each has on its disk; 0: none */
 	int64_t stages[2 *
 	    TR_GROUP_PEERS_MAX]; /* the same, of each stage its slowest worker, without waiting; and how many layers more it has no memory for (sharded_restage.c) */
@@ -233,11 +233,17 @@ struct sharded {
 	double work_s;             /* that computing it took; meanwhile since when, monotonic */
 	struct fetch_piece *fetch; /* sharded_fetch.c; NULL: none was needed yet */
 	struct manifest *back;     /* what training goes back to; in the group's memory */
-	/* What the round said of a checkpoint (sharded_back.c): the step in question; one more than that which all take, 0: none; who cannot use it; and why, if this worker cannot. */
+	/* What the round said of a checkpoint (sharded_back.c): the step in question; one more than that which all take, or try next, 0: none; who cannot use it, or SHARDED_NOBODY; and why, if this worker cannot. */
 	uint64_t tried, chosen;
-	int64_t which; /* and which of those of that step is meant (sharded_which); 0: nobody has it */
 	int64_t refuser;
 	struct tr_error refusal;
+	/* And of files (sharded_fetch.c): which of the checkpoints of that step is meant (sharded_which), 0: nobody has it; whether it is on this worker's disk; why this worker, which was to give a copy of it, cannot;
+	 * whether one that it was to get could not be given; of which one another copy is needed, since what is here cannot be used; and which one came so. */
+	int64_t which;
+	bool has;
+	struct tr_error cannot_give;
+	bool not_given;
+	int64_t spoilt, renewed;
 	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
 	bool tells_kept_out;
 	bool replans; /* what was planned anew is made in this round, or is not worth it; the same */
@@ -361,12 +367,14 @@ tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct t
 
 /* ---- sharded_fetch.c ---- */
 
-/* Before any of them reads the checkpoint of this step, which is at `path` for this worker: who lacks it gets a copy from who has it. Where nobody has it, or it cannot be copied, nothing
+/* Before any of them reads the checkpoint of this step, which is at `path` for this worker ("": there is none, and nothing happens): who lacks it gets a copy from who has it. Where nobody has it, or it cannot be copied, nothing
  * happens: reading it says so. */
 tr_status sharded_fetch(struct trainer *t, const struct tr_round *round, uint64_t step,
     const char *path, struct tr_error *error);
 /* Which checkpoint of its step it is: more, the later its round. */
 int64_t sharded_which(const struct manifest *manifest);
+/* Of who cannot use the checkpoint that sharded_fetch was asked for, and says why: whether it could use a copy from another disk. Once, unless nothing came for want of a giver. */
+bool sharded_could_use_another(struct trainer *t, tr_status why);
 
 /* ---- sharded_back.c ---- */
 
@@ -375,7 +383,8 @@ void sharded_checkpoint_path(const struct trainer *t, uint64_t step, char path[C
 /* Whether s->back is of that one. */
 tr_status sharded_check_checkpoint(const struct trainer *t, uint64_t step, const char *path,
     struct tr_error *error);
-/* What all who read a shard of it say: s->chosen. own: why this worker cannot use it; NULL: it can. */
+#define SHARDED_NOBODY INT64_MAX
+/* What all who read a shard of it say: s->refuser, s->chosen. own: why this worker cannot use it; NULL: it can. */
 tr_status sharded_agree(struct trainer *t, const struct tr_round *round, uint64_t step,
     const struct tr_error *own, struct tr_error *error);
 /* Step of a checkpoint of this job that is newer than those that all know to be whole; 0: there is none. */

@@ -1,7 +1,8 @@
 /* Which checkpoint training goes back to, or begins with: the newest that all workers can use.
  *
  * Each says what it makes of one: in a round SHARDED_BACK of its manifest, and when shards were read, of digests and tensors; and each names the newest before it that it has. If somebody cannot
- * use it the one of most steps among these is tried next, in a round SHARDED_BACK again: who has it not gets it first (sharded_fetch.c), so it is what anybody has that counts. Each one that is
+ * use it the one of most steps among these is tried next, in a round SHARDED_BACK again: who has it not gets it first (sharded_fetch.c), so it is what anybody has that counts. But where it is the files
+ * of those who cannot, on their disks, and somebody has it whole, the same is tried again, and they get a copy of that: once each. Otherwise each one that is
  * tried has fewer steps, so there is an end: one that all use, or nobody has one left, and the job stops. Which one is tried is common state, so it does not matter on whose disk which is damaged.
  * Who has no memory to read one says nothing about it: it ends, and the others go on with who comes in its place. */
 #include <stdio.h>
@@ -93,6 +94,14 @@ static tr_status nothing_left(const struct trainer *t, struct tr_error *error)
 	    why[0] != '\0' ? why : "another worker says why");
 }
 
+/* The one that is tried next, if somebody cannot use this one: of the same step, or before it. */
+static uint64_t next_of(const struct sharded *s, uint64_t step)
+{
+	const int64_t *choice = s->sums->choice;
+	bool again = choice[2] != 0 && choice[3] < 0;
+	return s->refuser == SHARDED_NOBODY || again ? step + 1 : (uint64_t)-choice[0];
+}
+
 /* other: one more than the step of the newest before it that this worker has. */
 static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t step,
     int64_t other, const struct tr_error *own, struct tr_error *error)
@@ -104,16 +113,18 @@ static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t
 		return TR_ENOMEM;
 	}
 	choice[0] = -other; /* the most counts */
-	choice[1] = own != NULL ? (int64_t)round->index : INT64_MAX;
-	tr_status status = tr_allreduce(t->group, TAG_CHOICE, choice, 2, TR_I64, TR_MIN,
+	choice[1] = own != NULL ? (int64_t)round->index : SHARDED_NOBODY;
+	choice[2] = own == NULL || sharded_could_use_another(t, own->status);
+	choice[3] = own == NULL && s->has ? -1 : 0;
+	tr_status status = tr_allreduce(t->group, TAG_CHOICE, choice, 4, TR_I64, TR_MIN,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, TAG_CHOICE, error);
 	if (status != TR_OK)
 		return status;
 	s->tried = step;
-	s->chosen = choice[1] == INT64_MAX ? step + 1 : (uint64_t)-choice[0];
 	s->refuser = choice[1];
+	s->chosen = next_of(s, step);
 	tr_error_clear(&s->refusal);
 	if (own != NULL) {
 		s->refusal = *own;
@@ -150,7 +161,13 @@ static void turn_down(struct trainer *t, const struct tr_round *round)
 	struct sharded *s = t->sharded;
 	char path[CHECKPOINT_PATH_MAX], event[TR_ERROR_TEXT_MAX];
 	uint64_t next = s->chosen - 1;
-	if (s->refuser == (int64_t)round->index) {
+	if (s->refuser == (int64_t)round->index && next == s->tried) {
+		(void)snprintf(event, sizeof(event),
+		    "%.330s: a copy of the same checkpoint, which another worker has, is taken "
+		    "instead",
+		    s->refusal.text);
+		trainer_report_event(t, event);
+	} else if (s->refuser == (int64_t)round->index) {
 		(void)snprintf(event, sizeof(event),
 		    "%.330s: the checkpoint of step %llu is taken instead, %llu steps before it",
 		    s->refusal.text, (unsigned long long)next,
@@ -280,10 +297,11 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 		return status;
 	uint64_t step = step_to_try(s, t->counters->start);
 	sharded_checkpoint_path(t, step, path);
-	status = path[0] != '\0' ? sharded_fetch(t, round, step, path, error) : TR_OK;
+	status = sharded_fetch(t, round, step, path, error);
 	if (status != TR_OK)
 		return status;
-	bool good = look_at(t, step, path, &own) == TR_OK;
+	own = s->cannot_give;
+	bool good = own.status == TR_OK && look_at(t, step, path, &own) == TR_OK;
 	bool leads_nowhere = s->state->mended > MENDED_MOST;
 	int64_t other = leads_nowhere ? 0 : before(t, step);
 	if (good && leads_nowhere)
@@ -293,7 +311,7 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 		           "times",
 		           (unsigned long long)step, (unsigned long long)s->state->mended) == TR_OK;
 	status = agree(t, round, step, other, good ? NULL : &own, error);
-	if (status == TR_OK && s->chosen == step + 1)
+	if (status == TR_OK && s->refuser == SHARDED_NOBODY)
 		return share_manifest(t, error);
 	if (status != TR_OK || s->chosen > 0)
 		return status;
@@ -321,7 +339,7 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
 	uint64_t start = t->counters->start, skipped = t->counters->skipped, to = s->tried;
-	if (s->chosen != to + 1) {
+	if (s->refuser != SHARDED_NOBODY) {
 		turn_down(t, round);
 		return;
 	}

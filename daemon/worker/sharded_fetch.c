@@ -1,5 +1,5 @@
 /* Machines that share no disk: a checkpoint is on that of whoever wrote it. Before shards are read from one, or training goes back to one, who does not find it gets a copy of its files from who
- * does, and puts it where it would have been. From then on it is as if all had had it: what is wrong with it is found by who reads it (sharded_back.c).
+ * does, and puts it where it would have been. From then on it is as if all had had it: what is wrong with it is found by who reads it, who gives it included (sharded_back.c); then another disk's is tried.
  *
  * All ops are in a scope of the giver and those who take, and are taken back one by one, so a copy of any size needs one piece of the group's memory. */
 #include <stdio.h>
@@ -47,11 +47,11 @@ static int64_t what_is_here(struct trainer *t, uint64_t step, const char *path)
 	char found[CHECKPOINT_PATH_MAX];
 	struct sharded *s = t->sharded;
 	struct tr_error why;
-	s->which = 0;
 	if (checkpoint_look(path, &s->whole, s->back, found, &why) != TR_OK ||
 	    sharded_check_checkpoint(t, step, path, &why) != TR_OK)
 		return 0;
-	return sharded_which(s->back);
+	int64_t which = sharded_which(s->back);
+	return which == s->spoilt ? 0 : which;
 }
 
 static tr_status ask(struct trainer *t, const struct tr_round *round, int64_t here,
@@ -85,6 +85,7 @@ static bool share_out(struct trainer *t, const struct tr_round *round, struct fe
 			f->scope.members[f->scope.count++] = i;
 	}
 	f->gives = s->self == giver;
+	s->has = s->self != RANKS_NONE && here[s->self] == s->which;
 	return f->scope.count > 1 && s->self != RANKS_NONE &&
 	    (f->gives || here[s->self] != here[giver]);
 }
@@ -160,7 +161,8 @@ static tr_status pass_all(struct trainer *t, struct fetch *f, uint64_t bytes, st
 
 static tr_status give(struct trainer *t, struct fetch *f, const char *path, struct tr_error *error)
 {
-	bool opened = checkpoint_copy_open(path, &f->copy, f->piece->sizes, &f->own) == TR_OK;
+	bool opened = checkpoint_copy_open(path, t->sharded->back, &f->copy, f->piece->sizes,
+	                  &f->own) == TR_OK;
 	f->piece->failed = opened ? 0 : 1;
 	tr_status status = pass(t, f, 0, error);
 	if (opened && status == TR_OK)
@@ -207,7 +209,38 @@ static tr_status take(struct trainer *t, struct fetch *f, const char *path, stru
 	return status;
 }
 
-/* ---- and what people are told ---- */
+/* ---- and what came of it ---- */
+
+static void settle(struct trainer *t, const struct fetch *f, const char *path)
+{
+	struct sharded *s = t->sharded;
+	s->not_given = f->piece->failed != 0;
+	if (f->gives && s->not_given) {
+		s->has = false;
+		(void)tr_error_set(&s->cannot_give, f->own.status, "%.200s: %.250s", path,
+		    f->own.text);
+	} else if (f->gives) {
+		s->has = true;
+	} else if (!s->not_given && f->own.status == TR_OK) {
+		s->has = true;
+		if (s->spoilt == s->which)
+			s->renewed = s->which;
+		s->spoilt = 0;
+	}
+}
+
+bool sharded_could_use_another(struct trainer *t, tr_status why)
+{
+	struct sharded *s = t->sharded;
+	bool gave = s->cannot_give.status != TR_OK;
+	bool of_its_files = why == TR_EDIGEST || why == TR_EPROTO || why == TR_EIO;
+	if (s->not_given && !gave)
+		return true;
+	if (!(s->has || gave) || !of_its_files || s->renewed == s->which)
+		return false;
+	s->spoilt = s->which;
+	return true;
+}
 
 static void tell(struct trainer *t, const struct fetch *f, uint64_t step, const char *path)
 {
@@ -231,6 +264,11 @@ tr_status sharded_fetch(struct trainer *t, const struct tr_round *round, uint64_
 	struct sharded *s = t->sharded;
 	struct fetch f = { .root = 0 };
 	tr_error_clear(&f.own);
+	s->which = 0;
+	s->has = s->not_given = false;
+	tr_error_clear(&s->cannot_give);
+	if (path[0] == '\0')
+		return TR_OK;
 	tr_status status = ask(t, round, what_is_here(t, step, path), error);
 	if (status != TR_OK || !share_out(t, round, &f))
 		return status;
@@ -240,7 +278,9 @@ tr_status sharded_fetch(struct trainer *t, const struct tr_round *round, uint64_
 		return tr_error_set(error, TR_ENOMEM, "no memory for a piece of a checkpoint");
 	f.piece = s->fetch;
 	status = (f.gives ? give : take)(t, &f, path, error);
-	if (status == TR_OK)
-		tell(t, &f, step, path);
-	return status;
+	if (status != TR_OK)
+		return status;
+	settle(t, &f, path);
+	tell(t, &f, step, path);
+	return TR_OK;
 }

@@ -55,16 +55,17 @@ tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct t
 	struct tr_error own;
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step = origin_of(t, path);
-	tr_status status = path[0] != '\0' ? sharded_fetch(t, round, step, path, error) : TR_OK;
+	tr_status status = sharded_fetch(t, round, step, path, error);
 	if (status == TR_OK && path[0] != '\0' && s->which == 0) /* nobody has it */
 		status = trainer_check_start(t, round->round, round->receive_state, error);
 	if (status != TR_OK)
 		return status;
-	status = s->rank != RANKS_NONE ? load(t, &own) : TR_OK;
+	own = s->cannot_give;
+	status = own.status == TR_OK && s->rank != RANKS_NONE ? load(t, &own) : own.status;
 	if (path[0] == '\0')
 		return status == TR_OK ? TR_OK : tr_error_set(error, status, "%s", own.text);
 	status = sharded_agree(t, round, step, status == TR_OK ? NULL : &own, error);
-	if (status == TR_OK && s->chosen != step + 1)
+	if (status == TR_OK && s->refuser != SHARDED_NOBODY)
 		s->kind = SHARDED_BACK;
 	return status;
 }

@@ -243,13 +243,27 @@ def test_two_workers_of_one_node_need_one_copy(tmp_path, text):
 
 
 def test_the_one_before_is_on_the_other_disk_alone(tmp_path, text):
-    """The newest is damaged, and copied as it is; the one before it is not here."""
+    """The newest is damaged, so nobody gets a copy of it; the one before it is not here."""
     disks, first = Disks(tmp_path), trained(tmp_path, text)
     copy_to(disks.own[0], first, (10, 20))
     damage(disks.own[0] / "step-00000020")
     events = goes_on(tmp_path, text, disks, "pp 2")
     assert "the checkpoint of step 10 is taken instead, 10 steps before it" in events, events
+    assert "no copy for who has none: model.safetensors is damaged" in events and not (disks.own[1] / "step-00000020").exists(), events
     assert min(disks.rows()) == 11 and max(disks.rows()) == 40
+
+
+@pytest.mark.parametrize("number", (0, 1))
+def test_what_is_damaged_on_one_disk_comes_from_the_other(tmp_path, text, number):
+    """Nothing is lost, and what was damaged stays to be looked at."""
+    disks, first = Disks(tmp_path), trained(tmp_path, text)
+    for disk in disks.own:
+        copy_to(disk, first, (10, 20))
+    damage(disks.own[number] / "step-00000020")
+    events = goes_on(tmp_path, text, disks, "pp 2")
+    assert "a copy of the same checkpoint, which another worker has, is taken instead" in events, events
+    assert min(disks.rows()) == 21 and max(disks.rows()) == 40
+    assert (disks.own[number] / "step-00000020.damaged").exists()
 
 
 def test_the_newest_before_it_that_anybody_has(tmp_path, text):

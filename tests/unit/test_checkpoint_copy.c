@@ -16,6 +16,7 @@
 #include "daemon/checkpoint/checkpoint_copy.h"
 
 static char root[64];
+static const struct manifest none;
 static const struct {
 	const char *name;
 	size_t bytes;
@@ -99,7 +100,8 @@ static tr_status copy(const char *to, size_t piece, size_t until, struct tr_erro
 	int64_t sizes[CHECKPOINT_COPY_FILES];
 	uint8_t *bytes = malloc(piece);
 	assert_non_null(bytes);
-	assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &from, sizes, error),
+	assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &none, &from, sizes,
+	                     error),
 	    TR_OK);
 	assert_int_equal(checkpoint_copy_bytes(sizes), ALL);
 	assert_int_equal(checkpoint_copy_begin(in_root(to), sizes, &into, error), TR_OK);
@@ -150,7 +152,8 @@ static void two_of_one_disk_make_one_copy(void **state)
 	struct tr_error error;
 	put("from/step-00000040");
 	assert_non_null(bytes);
-	assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &from, sizes, &error),
+	assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &none, &from, sizes,
+	                     &error),
 	    TR_OK);
 	assert_int_equal(checkpoint_copy_read(&from, bytes, ALL, &error), TR_OK);
 	for (int i = 0; i < 3; i++)
@@ -261,17 +264,65 @@ static void what_cannot_be_is_refused(void **state)
 	    TR_EINVAL);
 	sizes[4] = -2;
 	assert_true(checkpoint_copy_bytes(sizes) == UINT64_MAX);
-	assert_int_equal(checkpoint_copy_open(in_root("none"), &one, sizes, &error), TR_EIO);
-	assert_int_equal(checkpoint_copy_open(in_root("to"), &one, sizes, &error), TR_EIO);
+	assert_int_equal(checkpoint_copy_open(in_root("none"), &none, &one, sizes, &error), TR_EIO);
+	assert_int_equal(checkpoint_copy_open(in_root("to"), &none, &one, sizes, &error), TR_EIO);
 	/* A file that became shorter. */
 	put("from/step-00000040");
-	assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &one, sizes, &error),
+	assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &none, &one, sizes,
+	                     &error),
 	    TR_OK);
 	assert_int_equal(truncate(in_root("from/step-00000040/model.safetensors"), 10), 0);
 	uint8_t some[20];
 	assert_int_equal(checkpoint_copy_read(&one, some, sizeof(some), &error), TR_EIO);
 	assert_non_null(strstr(error.text, "model.safetensors: it ends before its end"));
 	checkpoint_copy_close(&one);
+}
+
+static void say_digest(char hex[TR_DIGEST_HEX_MAX], size_t file)
+{
+	uint8_t *bytes = malloc(files[file].bytes);
+	assert_non_null(bytes);
+	for (size_t i = 0; i < files[file].bytes; i++)
+		bytes[i] = byte_of(file, i);
+	(void)tr_digest_hex(tr_digest_of(bytes, files[file].bytes), hex);
+	free(bytes);
+}
+
+/* Who gives it finds out, at the file's end, whatever the pieces. */
+static void what_is_damaged_is_not_given(void **state)
+{
+	(void)state;
+	static uint8_t bytes[ALL];
+	const size_t pieces[] = { 1, 300, 70001, ALL };
+	struct manifest manifest = { .step = 40 };
+	say_digest(manifest.model, 0);
+	say_digest(manifest.optimizer, 1);
+	put("from/step-00000040");
+	for (size_t i = 0; i < 4 * sizeof(pieces) / sizeof(pieces[0]); i++) {
+		struct checkpoint_copy from;
+		int64_t sizes[CHECKPOINT_COPY_FILES];
+		struct tr_error error = { .text = "" };
+		size_t got = 0, piece = pieces[i % 4], spoilt = i / 4; /* 0, 1: that file */
+		char *digest = spoilt == 0 ? manifest.model : manifest.optimizer, kept = digest[0];
+		if (spoilt < 2)
+			digest[0] = kept == '0' ? '1' : '0';
+		else if (spoilt == 3)
+			digest[0] = '\0'; /* nobody knows */
+		assert_int_equal(checkpoint_copy_open(in_root("from/step-00000040"), &manifest,
+		                     &from, sizes, &error),
+		    TR_OK);
+		tr_status status = TR_OK;
+		while (status == TR_OK && got < ALL) {
+			size_t now = ALL - got < piece ? ALL - got : piece;
+			status = checkpoint_copy_read(&from, bytes, now, &error);
+			got += status == TR_OK ? now : 0;
+		}
+		checkpoint_copy_close(&from);
+		assert_int_equal(status, spoilt < 2 ? TR_EDIGEST : TR_OK);
+		assert_true(spoilt >= 2 || got < files[0].bytes + spoilt * files[1].bytes);
+		assert_true(spoilt >= 2 || strstr(error.text, "safetensors is damaged: ") != NULL);
+		digest[0] = kept;
+	}
 }
 
 int main(void)
@@ -285,6 +336,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_more_copies_stay_than_a_writer_keeps, make_root,
 		    remove_root),
 		cmocka_unit_test_setup_teardown(what_is_not_whole_is_not_there, make_root,
+		    remove_root),
+		cmocka_unit_test_setup_teardown(what_is_damaged_is_not_given, make_root,
 		    remove_root),
 		cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, make_root, remove_root),
 	};

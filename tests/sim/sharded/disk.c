@@ -138,6 +138,8 @@ static struct play_damage draw_damage(struct tr_group *g, uint64_t step)
 	    play->damage[before].nodes != 0 || sim_draw(g->sim, 2) == 0)
 		return damage;
 	damage.nodes = sim_draw(g->sim, 2) == 0 ? UINT32_MAX : 1u << sim_draw(g->sim, 6);
+	if (play->what.own_disks)
+		damage.nodes = 1u << g->number;
 	damage.manifest = sim_draw(g->sim, 3) == 0;
 	play->damaged++;
 	return damage;
@@ -184,6 +186,8 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	g->manifest = NULL;
 	play->published[step] = ++play->publications;
 	play->has[step] |= disk_of(g);
+	if (play->what.own_disks && play->what.damages) /* somebody copies them */
+		play->has[step] |= 1u << sim_draw(g->sim, 6);
 	prune(play, disk_of(g), t->folder.keep);
 	return step;
 }
@@ -343,13 +347,13 @@ uint64_t checkpoint_copy_bytes(const int64_t sizes[CHECKPOINT_COPY_FILES])
 	    : UINT64_MAX;
 }
 
-tr_status checkpoint_copy_open(const char *path, struct checkpoint_copy *copy,
-    int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error)
+tr_status checkpoint_copy_open(const char *path, const struct manifest *manifest,
+    struct checkpoint_copy *copy, int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error)
 {
 	uint64_t step = step_at(group_inside(), path);
 	if (step == PLAY_STEPS_MAX)
 		return tr_error_set(error, TR_EIO, "%s is not there", path);
-	*copy = (struct checkpoint_copy){ .next = (unsigned)step };
+	*copy = (struct checkpoint_copy){ .next = (unsigned)step, .manifest = manifest };
 	for (unsigned i = 0; i < CHECKPOINT_COPY_FILES; i++)
 		copy->sizes[i] = -1;
 	copy->sizes[0] = MODEL_BYTES;
@@ -361,9 +365,10 @@ tr_status checkpoint_copy_open(const char *path, struct checkpoint_copy *copy,
 tr_status checkpoint_copy_read(struct checkpoint_copy *copy, void *to, size_t bytes,
     struct tr_error *error)
 {
-	(void)error;
 	for (size_t i = 0; i < bytes; i++)
 		((uint8_t *)to)[i] = byte_of(copy->next, copy->left++);
+	if (is_damaged(group_inside(), copy->next) && copy->left >= MODEL_BYTES)
+		return tr_error_set(error, TR_EDIGEST, "its model is damaged");
 	return TR_OK;
 }
 
@@ -385,13 +390,28 @@ tr_status checkpoint_copy_write(struct checkpoint_copy *copy, const void *from, 
     struct tr_error *error)
 {
 	struct tr_group *g = group_inside();
-	(void)error;
+	if ((g->play->what.bad_disks >> g->number & 1) != 0)
+		return tr_error_set(error, TR_EIO, "no space left");
 	for (size_t i = 0; i < bytes; i++)
 		if (((const uint8_t *)from)[i] != byte_of(copy->next, copy->left++))
 			sim_violation(g->sim,
 			    "S5: n%u gets byte %ld of a copy of step %u, and it is another one",
 			    g->number, (long)copy->left - 1, copy->next);
 	return TR_OK;
+}
+
+/* What comes in the place of a damaged one is whole, unless the disk is bad. */
+static void renew(struct tr_group *g, uint64_t step)
+{
+	struct play_damage *damage = &g->play->damage[step];
+	uint32_t here = 1u << g->number;
+	bool replaces = (damage->nodes & (g->play->has[step] | damage->aside) & here) != 0;
+	g->play->renewed += replaces;
+	if (replaces && sim_draw(g->sim, 4) > 0)
+		damage->nodes &= ~here;
+	else if (replaces)
+		g->play->what.bad_disks |= here;
+	damage->aside &= ~here;
 }
 
 /* Its writer may have removed the step meanwhile: the files that were open are whole all the same, but there is nothing to note it by. */
@@ -405,6 +425,7 @@ tr_status checkpoint_copy_end(struct checkpoint_copy *copy, bool whole, struct t
 	if (copy->left != MODEL_BYTES + MANIFEST_BYTES)
 		sim_violation(g->sim, "S5: n%u has %ld bytes of a copy", g->number,
 		    (long)copy->left);
+	renew(g, step);
 	if (g->play->disk[step] != NULL)
 		g->play->has[step] |= disk_of(g);
 	g->play->copied++;
@@ -432,12 +453,14 @@ bool play_disks_are_lost(const struct tr_group *g)
 {
 	const struct play *play = g->play;
 	uint64_t tried = g->trainer->sharded->tried;
+	if (play->what.bad_disks != 0)
+		return true;
 	for (unsigned i = 0; i < g->sim->node_count; i++) {
 		const struct tr_group *other = play->groups[i];
 		if (other == NULL || other->dead || !group_is_member(other))
 			continue;
 		for (uint64_t step = 0; step <= tried; step++)
-			if ((play->has[step] >> i & 1) != 0)
+			if ((play->has[step] & ~play->damage[step].nodes) >> i & 1)
 				return false;
 	}
 	return play->what.own_disks;

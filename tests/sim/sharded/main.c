@@ -20,7 +20,7 @@ struct options {
 
 struct totals {
 	uint64_t runs, violations, steps, backs, remeshes, rounds, restarts, struck, sat_out,
-	    copied;
+	    copied, renewed;
 };
 
 static int usage(const char *program)
@@ -80,6 +80,7 @@ static void count(struct totals *totals, const struct sim *sim, const struct pla
 	totals->struck += play->struck;
 	totals->sat_out += play->sat_out;
 	totals->copied += play->copied;
+	totals->renewed += play->renewed;
 }
 
 static struct sim sim;
@@ -117,11 +118,12 @@ int main(int words, char **word)
 	if (o.all)
 		cases_all(&sim, &play, o.part, o.parts, on_case, &totals);
 	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu "
-	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu copies=%lu\n",
+	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu copies=%lu renewed=%lu\n",
 	    (unsigned long)totals.steps, (unsigned long)totals.rounds,
 	    (unsigned long)totals.restarts, (unsigned long)totals.struck,
 	    (unsigned long)totals.backs, (unsigned long)totals.remeshes,
-	    (unsigned long)totals.sat_out, (unsigned long)totals.copied);
+	    (unsigned long)totals.sat_out, (unsigned long)totals.copied,
+	    (unsigned long)totals.renewed);
 	(void)printf("runs=%lu violations=%lu\n", (unsigned long)totals.runs,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

@@ -124,8 +124,9 @@ struct play_case {
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
-	bool own_disks; /* each node has one, and sees no other's */
-	bool damages;   /* checkpoints, but never two written one after the other */
+	bool own_disks;     /* each node has one, and sees no other's */
+	uint32_t bad_disks; /* of these, a bit a node: no copy can be written there, or used */
+	bool damages;       /* checkpoints, but never two written one after the other */
 	uint32_t
 	    damaged_manifests; /* nodes, a bit each, whose copies' manifests are, from the second checkpoint on */
 	unsigned starves; /* workers that have no memory for a shard when they read one, and end */
@@ -169,11 +170,12 @@ struct play {
 	struct play_apart *apart; /* NULL: gradients are summed at every step */
 	struct tr_group *groups[SIM_NODES_MAX];
 	ucontext_t home;
-	struct tr_group *inside;                   /* whose coroutine runs; NULL: none */
-	struct manifest *disk[PLAY_STEPS_MAX];     /* by step: a checkpoint that is whole;
+	struct tr_group *inside;               /* whose coroutine runs; NULL: none */
+	struct manifest *disk[PLAY_STEPS_MAX]; /* by step: a checkpoint that is whole;
                                             NULL: none */
-	uint32_t has[PLAY_STEPS_MAX];              /* of these: on whose disks, a bit each */
-	uint64_t copied;                           /* times that one came to who had none */
+	uint32_t has[PLAY_STEPS_MAX];          /* of these: on whose disks, a bit each */
+	uint64_t copied,
+	    renewed; /* times that one came to who had none; of them: whose was damaged */
 	uint64_t published[PLAY_STEPS_MAX];        /* of these, counted: the newest has most */
 	uint8_t *truth[PLAY_ROUNDS_MAX];           /* state after each round */
 	uint64_t steps[PLAY_ROUNDS_MAX];           /* the same: steps that are done */
