@@ -41,6 +41,7 @@
 #include "daemon/worker/pipeline.h"
 #include "daemon/worker/replanner.h"
 #include "daemon/worker/saver.h"
+#include "daemon/worker/sharded_fetch.h"
 #include "daemon/worker/sharded_strict.h"
 
 /* Rounds of too few workers before there is a smaller mesh: ten a second. */
@@ -237,13 +238,7 @@ struct sharded {
 	uint64_t tried, chosen;
 	int64_t refuser;
 	struct tr_error refusal;
-	/* And of files (sharded_fetch.c): which of the checkpoints of that step is meant (sharded_which), 0: nobody has it; whether it is on this worker's disk; why this worker, which was to give a copy of it, cannot;
-	 * whether one that it was to get could not be given; of which one another copy is needed, since what is here cannot be used; and which one came so. */
-	int64_t which;
-	bool has;
-	struct tr_error cannot_give;
-	bool not_given;
-	int64_t spoilt, renewed;
+	struct sharded_files files;
 	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
 	bool tells_kept_out;
 	bool replans; /* what was planned anew is made in this round, or is not worth it; the same */
@@ -364,17 +359,6 @@ void sharded_exchange_begin(struct sharded_exchange *exchange, const struct shar
 
 /* This worker's shard, from where training begins; the round is one back if that is a checkpoint that somebody cannot use. */
 tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct tr_error *error);
-
-/* ---- sharded_fetch.c ---- */
-
-/* Before any of them reads the checkpoint of this step, which is at `path` for this worker ("": there is none, and nothing happens): who lacks it gets a copy from who has it. Where nobody has it, or it cannot be copied, nothing
- * happens: reading it says so. */
-tr_status sharded_fetch(struct trainer *t, const struct tr_round *round, uint64_t step,
-    const char *path, struct tr_error *error);
-/* Which checkpoint of its step it is: more, the later its round. */
-int64_t sharded_which(const struct manifest *manifest);
-/* Of who cannot use the checkpoint that sharded_fetch was asked for, and says why: whether it could use a copy from another disk. Once, unless nothing came for want of a giver. */
-bool sharded_could_use_another(struct trainer *t, tr_status why);
 
 /* ---- sharded_back.c ---- */
 

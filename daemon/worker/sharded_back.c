@@ -76,7 +76,7 @@ tr_status sharded_check_checkpoint(const struct trainer *t, uint64_t step, const
 		return tr_error_set(error, TR_ESTALE,
 		    "%s is of job %llu: set another checkpoint.dir for each job", path,
 		    (unsigned long long)manifest->job.id);
-	if (t->sharded->which != 0 && sharded_which(manifest) != t->sharded->which)
+	if (t->sharded->files.which != 0 && sharded_which(manifest) != t->sharded->files.which)
 		return tr_error_set(error, TR_ESTALE,
 		    "%s is another checkpoint of step %llu than the one that other workers go on "
 		    "from",
@@ -115,7 +115,7 @@ static tr_status agree(struct trainer *t, const struct tr_round *round, uint64_t
 	choice[0] = -other; /* the most counts */
 	choice[1] = own != NULL ? (int64_t)round->index : SHARDED_NOBODY;
 	choice[2] = own == NULL || sharded_could_use_another(t, own->status);
-	choice[3] = own == NULL && s->has ? -1 : 0;
+	choice[3] = own == NULL && s->files.has ? -1 : 0;
 	tr_status status = tr_allreduce(t->group, TAG_CHOICE, choice, 4, TR_I64, TR_MIN,
 	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
 	if (status == TR_OK)
@@ -300,7 +300,7 @@ tr_status sharded_submit_back(struct trainer *t, const struct tr_round *round,
 	status = sharded_fetch(t, round, step, path, error);
 	if (status != TR_OK)
 		return status;
-	own = s->cannot_give;
+	own = s->files.cannot_give;
 	bool good = own.status == TR_OK && look_at(t, step, path, &own) == TR_OK;
 	bool leads_nowhere = s->state->mended > MENDED_MOST;
 	int64_t other = leads_nowhere ? 0 : before(t, step);

@@ -51,7 +51,7 @@ static int64_t what_is_here(struct trainer *t, uint64_t step, const char *path)
 	    sharded_check_checkpoint(t, step, path, &why) != TR_OK)
 		return 0;
 	int64_t which = sharded_which(s->back);
-	return which == s->spoilt ? 0 : which;
+	return which == s->files.spoilt ? 0 : which;
 }
 
 static tr_status ask(struct trainer *t, const struct tr_round *round, int64_t here,
@@ -75,8 +75,8 @@ static bool share_out(struct trainer *t, const struct tr_round *round, struct fe
 	for (uint32_t i = 1; i < round->contributors; i++)
 		if (here[i] > here[giver])
 			giver = i;
-	s->which = here[giver];
-	if (s->which == 0)
+	s->files.which = here[giver];
+	if (s->files.which == 0)
 		return false;
 	for (uint32_t i = 0; i < round->contributors; i++) {
 		if (i == giver)
@@ -85,7 +85,7 @@ static bool share_out(struct trainer *t, const struct tr_round *round, struct fe
 			f->scope.members[f->scope.count++] = i;
 	}
 	f->gives = s->self == giver;
-	s->has = s->self != RANKS_NONE && here[s->self] == s->which;
+	s->files.has = s->self != RANKS_NONE && here[s->self] == s->files.which;
 	return f->scope.count > 1 && s->self != RANKS_NONE &&
 	    (f->gives || here[s->self] != here[giver]);
 }
@@ -214,31 +214,31 @@ static tr_status take(struct trainer *t, struct fetch *f, const char *path, stru
 static void settle(struct trainer *t, const struct fetch *f, const char *path)
 {
 	struct sharded *s = t->sharded;
-	s->not_given = f->piece->failed != 0;
-	if (f->gives && s->not_given) {
-		s->has = false;
-		(void)tr_error_set(&s->cannot_give, f->own.status, "%.200s: %.250s", path,
+	s->files.not_given = f->piece->failed != 0;
+	if (f->gives && s->files.not_given) {
+		s->files.has = false;
+		(void)tr_error_set(&s->files.cannot_give, f->own.status, "%.200s: %.250s", path,
 		    f->own.text);
 	} else if (f->gives) {
-		s->has = true;
-	} else if (!s->not_given && f->own.status == TR_OK) {
-		s->has = true;
-		if (s->spoilt == s->which)
-			s->renewed = s->which;
-		s->spoilt = 0;
+		s->files.has = true;
+	} else if (!s->files.not_given && f->own.status == TR_OK) {
+		s->files.has = true;
+		if (s->files.spoilt == s->files.which)
+			s->files.renewed = s->files.which;
+		s->files.spoilt = 0;
 	}
 }
 
 bool sharded_could_use_another(struct trainer *t, tr_status why)
 {
 	struct sharded *s = t->sharded;
-	bool gave = s->cannot_give.status != TR_OK;
+	bool gave = s->files.cannot_give.status != TR_OK;
 	bool of_its_files = why == TR_EDIGEST || why == TR_EPROTO || why == TR_EIO;
-	if (s->not_given && !gave)
+	if (s->files.not_given && !gave)
 		return true;
-	if (!(s->has || gave) || !of_its_files || s->renewed == s->which)
+	if (!(s->files.has || gave) || !of_its_files || s->files.renewed == s->files.which)
 		return false;
-	s->spoilt = s->which;
+	s->files.spoilt = s->files.which;
 	return true;
 }
 
@@ -264,9 +264,9 @@ tr_status sharded_fetch(struct trainer *t, const struct tr_round *round, uint64_
 	struct sharded *s = t->sharded;
 	struct fetch f = { .root = 0 };
 	tr_error_clear(&f.own);
-	s->which = 0;
-	s->has = s->not_given = false;
-	tr_error_clear(&s->cannot_give);
+	s->files.which = 0;
+	s->files.has = s->files.not_given = false;
+	tr_error_clear(&s->files.cannot_give);
 	if (path[0] == '\0')
 		return TR_OK;
 	tr_status status = ask(t, round, what_is_here(t, step, path), error);

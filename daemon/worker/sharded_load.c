@@ -24,7 +24,7 @@ static tr_status load(struct trainer *t, struct tr_error *error)
 	uint32_t shard = ranks_shard(&s->shards.mesh, s->rank);
 	struct progress progress = trainer_progress(t);
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
-	if (s->loaded == shard && s->loaded_from == s->which)
+	if (s->loaded == shard && s->loaded_from == s->files.which)
 		return TR_OK;
 	uint64_t step = origin_of(t, path);
 	s->loaded = RANKS_NONE;
@@ -43,7 +43,7 @@ static tr_status load(struct trainer *t, struct tr_error *error)
 			return status;
 	}
 	s->loaded = shard;
-	s->loaded_from = s->which;
+	s->loaded_from = s->files.which;
 	if (s->apart != NULL)
 		sharded_apart_loaded(t, path[0] != '\0' ? s->back : NULL);
 	return TR_OK;
@@ -56,11 +56,11 @@ tr_status sharded_load(struct trainer *t, const struct tr_round *round, struct t
 	char path[CHECKPOINT_PATH_MAX];
 	uint64_t step = origin_of(t, path);
 	tr_status status = sharded_fetch(t, round, step, path, error);
-	if (status == TR_OK && path[0] != '\0' && s->which == 0) /* nobody has it */
+	if (status == TR_OK && path[0] != '\0' && s->files.which == 0) /* nobody has it */
 		status = trainer_check_start(t, round->round, round->receive_state, error);
 	if (status != TR_OK)
 		return status;
-	own = s->cannot_give;
+	own = s->files.cannot_give;
 	status = own.status == TR_OK && s->rank != RANKS_NONE ? load(t, &own) : own.status;
 	if (path[0] == '\0')
 		return status == TR_OK ? TR_OK : tr_error_set(error, status, "%s", own.text);

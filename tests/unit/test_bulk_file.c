@@ -90,8 +90,7 @@ static int setup(void **state)
 	source = aligned_alloc(BULK_ALIGNMENT, ALL_BYTES);
 	assert_non_null(source);
 	for (size_t i = 0; i < ALL_BYTES; i += sizeof(uint64_t))
-		memcpy(source + i, &(uint64_t){ rng_u64(rng_key(7, 0, 0), 1, i) },
-		    sizeof(uint64_t));
+		memcpy(source + i, &(uint64_t){ rng_u64(rng_key(7, 0, 0), 1, i) }, sizeof(uint64_t));
 	return 0;
 }
 
