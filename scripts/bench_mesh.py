@@ -25,6 +25,7 @@ KINDS = {
 # name: model, tokens a step, sequences of a micro-batch, steps measured
 CASES = {
     "4 layers, 128 wide, context 128": ({"preset": "gpt2", "layers": 4, "width": 128, "heads": 4, "context": 128}, 4096, 2, 60),
+    "4 layers, 128 wide, context 128, large micro-batches": ({"preset": "gpt2", "layers": 4, "width": 128, "heads": 4, "context": 128}, 4096, 16, 60),
     "12 layers, 256 wide, context 256": ({"preset": "gpt2", "layers": 12, "width": 256, "heads": 8, "context": 256}, 8192, 2, 6),
 }
 
