@@ -288,8 +288,12 @@ static bool begun(const struct trainer *t)
 static void checkpoint(struct trainer *t, uint64_t before)
 {
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
-	if (t->folder.dir[0] == '\0' || !crossed(every, before, t->counters->step) || !begun(t))
+	if (t->folder.dir[0] == '\0' || every == 0 || !begun(t))
 		return;
+	if (!crossed(every, before, t->counters->step)) {
+		saver_prepare(t->saver, true);
+		return;
+	}
 	if (!tr_sync_sound(t->outer.sync)) {
 		log_warn("trainer",
 		    "no checkpoint at step %llu: what is to be saved changed in memory, and is put "

@@ -77,10 +77,13 @@ void trainer_save(struct trainer *t, const struct optim_arrays *arrays)
 static void start_checkpoint(struct trainer *t, const struct tr_round *round)
 {
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
-	if (round->index != 0 || every == 0 || t->folder.dir[0] == '\0' ||
-	    round->round % every != 0 || round->round >= t->steps)
+	if (round->index != 0 || every == 0 || t->folder.dir[0] == '\0')
 		return;
-	trainer_save(t, &t->arrays);
+	uint64_t next = (round->round + every - 1) / every * every;
+	if (next == round->round && next < t->steps)
+		trainer_save(t, &t->arrays);
+	else if (next < t->steps)
+		saver_prepare(t->saver, t->arrays.outer != NULL);
 }
 
 void trainer_settle_save(struct trainer *t)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,8 +16,12 @@ struct saver {
 	struct checkpoint_folder folder;
 	const struct layout *layout;
 	struct optim_arrays state, copy; /* what is copied; and what it is written from */
-	void *memory;                    /* of `copy`, all of it */
-	bool in_parts;                   /* instead: */
+	char *memory;                    /* of `copy`, all of it */
+	size_t bytes;                    /* of that */
+	pthread_t preparer;
+	bool prepares;     /* that thread exists and was not joined yet */
+	atomic_bool hurry; /* it is to end */
+	bool in_parts;     /* instead: */
 	struct saver_parts parts;
 	struct manifest manifest;
 	pthread_mutex_t lock;
@@ -43,12 +48,22 @@ tr_status saver_create(const struct checkpoint_folder *folder, const struct layo
 	return TR_OK;
 }
 
+static void end_preparing(struct saver *saver)
+{
+	if (!saver->prepares)
+		return;
+	atomic_store(&saver->hurry, true);
+	(void)pthread_join(saver->preparer, NULL);
+	saver->prepares = false;
+}
+
 void saver_destroy(struct saver *saver)
 {
 	if (saver == NULL)
 		return;
 	if (saver->started)
 		(void)pthread_join(saver->thread, NULL);
+	end_preparing(saver);
 	(void)pthread_mutex_destroy(&saver->lock);
 	(void)pthread_cond_destroy(&saver->changed);
 	free(saver->memory);
@@ -105,6 +120,7 @@ static void *save(void *arg)
 	struct saver *saver = arg;
 	struct saver_result *r = &saver->result;
 	yield_to_training(COPY_NICE);
+	end_preparing(saver); /* what is left of it the copy does */
 	if (saver->in_parts)
 		copy_parts(saver);
 	else
@@ -134,35 +150,52 @@ static size_t whole_pages(size_t bytes, size_t page)
 }
 
 /* As the files have it: parameters, then from a page's beginning on the moments, one array behind the other. What lies so goes to the disk without another copy. */
-static tr_status make_room(struct saver *saver, bool outer, const struct manifest *manifest,
-    struct tr_error *error)
+static bool make_room(struct saver *saver, bool outer)
 {
 	size_t bytes = saver->layout->count * sizeof(float);
 	size_t params = whole_pages(bytes, BULK_ALIGNMENT);
 	size_t all = whole_pages(params + (outer ? 3 : 2) * bytes, BULK_ALIGNMENT);
 	if (saver->memory != NULL && (saver->copy.outer != NULL) == outer)
-		return TR_OK;
+		return true;
+	end_preparing(saver);
 	free(saver->memory);
 	bool large = all >= HUGE_PAGE_BYTES;
 	char *memory = large ? aligned_alloc(HUGE_PAGE_BYTES, whole_pages(all, HUGE_PAGE_BYTES))
 	                     : aligned_alloc(BULK_ALIGNMENT, all);
 	saver->memory = memory;
+	saver->bytes = all;
 	if (memory == NULL)
-		return tr_error_set(error, TR_ENOMEM,
-		    "checkpoint of step %llu left out: no memory for a copy of the state (%u x "
-		    "%zu bytes)",
-		    (unsigned long long)manifest->step, outer ? 4 : 3, bytes);
+		return false;
 	if (large)
 		(void)madvise(memory, all / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
 	saver->copy = (struct optim_arrays){ .params = (float *)(void *)memory,
 		.first = (float *)(void *)(memory + params),
 		.second = (float *)(void *)(memory + params + bytes),
 		.outer = outer ? (float *)(void *)(memory + params + 2 * bytes) : NULL };
-	return TR_OK;
+	return true;
+}
+
+/* Pages come when they are first written. */
+static void *prepare(void *arg)
+{
+	struct saver *saver = arg;
+	yield_to_training(WRITE_NICE);
+	for (size_t at = 0; at < saver->bytes && !atomic_load(&saver->hurry); at += BULK_ALIGNMENT)
+		*(volatile char *)(saver->memory + at) = 0;
+	return NULL;
+}
+
+void saver_prepare(struct saver *saver, bool outer)
+{
+	if (saver->memory != NULL || saver->started || !make_room(saver, outer))
+		return;
+	atomic_store(&saver->hurry, false);
+	saver->prepares = pthread_create(&saver->preparer, NULL, prepare, saver) == 0;
 }
 
 static tr_status start(struct saver *saver, const struct manifest *manifest, struct tr_error *error)
 {
+	atomic_store(&saver->hurry, true);
 	saver->manifest = *manifest;
 	saver->copied = false;
 	saver->done = false;
@@ -180,10 +213,14 @@ tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error)
 {
 	tr_status status = saver_check(saver, manifest, error);
-	if (status == TR_OK)
-		status = make_room(saver, arrays->outer != NULL, manifest, error);
 	if (status != TR_OK)
 		return status;
+	if (!make_room(saver, arrays->outer != NULL))
+		return tr_error_set(error, TR_ENOMEM,
+		    "checkpoint of step %llu left out: no memory for a copy of the state (%u x "
+		    "%zu bytes)",
+		    (unsigned long long)manifest->step, arrays->outer != NULL ? 4 : 3,
+		    saver->layout->count * sizeof(float));
 	saver->state = *arrays;
 	saver->in_parts = false;
 	return start(saver, manifest, error);

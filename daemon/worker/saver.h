@@ -1,5 +1,5 @@
 /* Writes checkpoints from a background thread, from a copy of the state, so that training goes on meanwhile.
- * The copy of a whole state costs three more arrays of parameters, made at the first save. One caller thread.
+ * The copy of a whole state costs three more arrays of parameters (four with outer momentum), made at the first save, or by saver_prepare. One caller thread.
  */
 #ifndef TR_DAEMON_WORKER_SAVER_H
 #define TR_DAEMON_WORKER_SAVER_H
@@ -26,6 +26,8 @@ void saver_destroy(struct saver *saver); /* waits for a write under way; accepts
 /* TR_EAGAIN: a save that began now would be left out, as the one before is not done yet. For who makes copies for it. */
 tr_status saver_check(const struct saver *saver, const struct manifest *manifest,
     struct tr_error *error);
+/* Takes the memory of copies in the background, for who will save: else the first save does, and the step that waits for its copy waits for that. Once. */
+void saver_prepare(struct saver *saver, bool outer);
 /* Begins to copy the state, which is not to change before saver_settle, and then to write it. TR_EAGAIN: as saver_check; TR_ENOMEM: no memory for the copy. */
 tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
     const struct manifest *manifest, struct tr_error *error);

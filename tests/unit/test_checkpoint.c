@@ -466,6 +466,48 @@ static void test_saver(void **state)
 	saver_destroy(saver);
 }
 
+static int setup_large(void **state)
+{
+	return setup_of(state,
+	    &(struct model_config){ .layers = 1,
+	        .width = 192,
+	        .heads = 2,
+	        .context = 6,
+	        .vocab = 4096 });
+}
+
+/* Memory that is taken before: as a rule all of it, or a part, for as many arrays as are saved then or for others; and a saver that never saves. */
+static void test_prepared_saver(void **state)
+{
+	struct fixture *f = *state;
+	size_t bytes = f->layout.count * sizeof(float);
+	for (unsigned i = 0; i < 8; i++) {
+		struct saver *saver;
+		struct saver_result result;
+		struct manifest manifest = { .step = 3 };
+		struct tr_error error;
+		char found[CHECKPOINT_PATH_MAX];
+		assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
+		saver_prepare(saver, i % 2 == 1);
+		saver_prepare(saver, i % 2 == 1);
+		if (i / 4 == 1)
+			(void)usleep(30000);
+		if (i % 4 < 3) {
+			assert_int_equal(saver_start(saver, &f->arrays, &manifest, &error), TR_OK);
+			saver_prepare(saver, false);
+			assert_true(saver_result(saver, true, &result));
+			assert_int_equal(result.status, TR_OK);
+			assert_int_equal(checkpoint_read(result.path, &f->layout, &f->back,
+			                     &manifest, found, &error),
+			    TR_OK);
+			assert_memory_equal(f->back.params, f->arrays.params, bytes);
+			assert_memory_equal(f->back.first, f->arrays.first, bytes);
+			assert_memory_equal(f->back.second, f->arrays.second, bytes);
+		}
+		saver_destroy(saver);
+	}
+}
+
 /* Who waits for a write gets on while the disk is only slow, and not when it hangs for longer than is allowed. */
 static void test_who_waits_for_a_slow_disk_gets_on(void **state)
 {
@@ -546,6 +588,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unwritable, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_make_folder, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_saver, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_prepared_saver, setup_large, teardown),
 		cmocka_unit_test_setup_teardown(test_who_waits_for_a_slow_disk_gets_on, setup,
 		    teardown),
 		cmocka_unit_test_setup_teardown(test_who_waits_for_a_copy_gets_on, setup, teardown),
