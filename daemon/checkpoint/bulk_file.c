@@ -35,8 +35,6 @@ static void go_cached(struct bulk_file *file)
 	int flags = file->way == BULK_DIRECT ? fcntl(file->fd, F_GETFL) : -1;
 	if (flags >= 0)
 		(void)fcntl(file->fd, F_SETFL, flags & ~O_DIRECT);
-	if (file->way != BULK_CACHED)
-		file->sent = file->written; /* what went past the cache is on the disk */
 	file->way = BULK_CACHED;
 }
 
@@ -48,7 +46,7 @@ static bool is_none(int cause)
 	return cause == ENOSYS || cause == EINVAL || cause == EOPNOTSUPP || cause == EPERM;
 }
 
-/* So that the last fsync has little left to do: with a large memory all of a checkpoint would wait for it, and it would take minutes. The piece before is
+/* Whichever way: some file systems say that they go direct and keep all in the cache (ext4 with data=journal or encryption, ZFS). So that the last fsync has little left to do: with a large memory all of a checkpoint would wait for it, and it would take minutes. The piece before is
  * waited for, so the disk always has one to write. An error of the disk is told once, maybe here, whatever its number is (a medium's ENODATA, a server's ETIMEDOUT). */
 static tr_status send_piece(struct bulk_file *file, struct tr_error *error)
 {
@@ -90,8 +88,7 @@ static tr_status write_out(struct bulk_file *file, const uint8_t *at, size_t cou
 		file->written += wrote;
 		if (file->way == BULK_DIRECT && (size_t)wrote % BULK_ALIGNMENT != 0)
 			go_cached(file);
-		if (file->way == BULK_CACHED && file->written - file->sent >= SYNC_PIECE &&
-		    send_piece(file, error) != TR_OK)
+		if (file->written - file->sent >= SYNC_PIECE && send_piece(file, error) != TR_OK)
 			return TR_EIO;
 		progress_tell(file->progress);
 	}
