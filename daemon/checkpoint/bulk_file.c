@@ -46,8 +46,9 @@ static bool is_none(int cause)
 	return cause == ENOSYS || cause == EINVAL || cause == EOPNOTSUPP || cause == EPERM;
 }
 
-/* Whichever way: some file systems say that they go direct and keep all in the cache (ext4 with data=journal or encryption, ZFS). So that the last fsync has little left to do: with a large memory all of a checkpoint would wait for it, and it would take minutes. The piece before is
- * waited for, so the disk always has one to write. An error of the disk is told once, maybe here, whatever its number is (a medium's ENODATA, a server's ETIMEDOUT). */
+/* So that the last fsync has little left to do: with a large memory all of a checkpoint would wait for it, and it would take minutes. The piece before is
+ * waited for, so the disk always has one to write. Whichever way: some file systems take O_DIRECT and keep all in the cache (ext4 with data=journal, ZFS).
+ * An error of the disk is told once, maybe here, whatever its number is (a medium's ENODATA, a server's ETIMEDOUT). */
 static tr_status send_piece(struct bulk_file *file, struct tr_error *error)
 {
 	off_t before = file->sent > SYNC_PIECE ? SYNC_PIECE : file->sent;
