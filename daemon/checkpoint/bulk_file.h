@@ -1,6 +1,6 @@
 /* A large file that is written once, from its first byte to its last, and not read again soon: it goes past the page cache (O_DIRECT), so the processor copies
  * nothing of it and what others have in the cache stays there. Where a file system has no such way, the file is a small one, or a write is refused, it goes through the
- * cache, and the kernel is made to write it piece by piece.
+ * cache. Either way the kernel is made to write what it has of it piece by piece.
  *
  *	struct bulk_file file;
  *	bulk_file_begin(&file, fd, progress);
@@ -37,7 +37,7 @@ struct bulk_file {
 	uint8_t *block; /* [BULK_BLOCK_BYTES]; NULL: nothing was held yet */
 	size_t held;    /* in `block`, not written yet */
 	off_t written;
-	off_t sent; /* through the cache: on its way to the disk */
+	off_t sent; /* on its way to the disk */
 };
 
 /* `fd` is at the beginning of an empty file, and stays the caller's. */

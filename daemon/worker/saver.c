@@ -110,9 +110,11 @@ static tr_status write_state(struct saver *saver, char path[CHECKPOINT_PATH_MAX]
 #define COPY_NICE  5
 #define WRITE_NICE 19
 
+/* Of root's daemon that was started with nice 10 it would be a higher priority. */
 static void yield_to_training(int nice)
 {
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
+	if (getpriority(PRIO_PROCESS, 0) < nice)
+		(void)setpriority(PRIO_PROCESS, 0, nice);
 }
 
 static void *save(void *arg)

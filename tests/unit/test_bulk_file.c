@@ -28,7 +28,7 @@ static struct {
 	size_t room;
 	size_t direct, cached, lent; /* bytes that were written; those that lay in `source` */
 	off_t sent, waited_for;
-	int sync_fails;
+	int sync_fails, wait_fails; /* errno */
 } disk;
 static uint8_t *source; /* [ALL_BYTES], page-aligned */
 static int watched = -1;
@@ -75,13 +75,11 @@ ssize_t write(int fd, const void *from, size_t count)
 
 int sync_file_range(int fd, off_t from, off_t bytes, unsigned flags)
 {
+	bool wait = (flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0;
 	(void)fd;
-	if ((flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0)
-		disk.waited_for = from + bytes;
-	else
-		disk.sent = from + bytes;
-	errno = disk.sync_fails;
-	return disk.sync_fails != 0 ? -1 : 0;
+	*(wait ? &disk.waited_for : &disk.sent) = from + bytes;
+	errno = wait ? disk.wait_fails : disk.sync_fails;
+	return errno != 0 ? -1 : 0;
 }
 
 static int setup(void **state)
@@ -243,22 +241,29 @@ static void test_a_small_file_goes_through_the_cache(void **state)
 	assert_int_equal(disk.direct, 0);
 }
 
-/* Through the cache the disk gets it in pieces, and the one before the last is waited for. */
-static void test_the_disk_gets_pieces_of_the_cache(void **state)
+/* The disk gets it in pieces, and the one before the last is waited for; also where it is said to go direct, which may be through the cache all the same. */
+static void test_the_disk_gets_pieces(void **state)
 {
 	(void)state;
-	static const int fails[] = { 0, ENOSYS, EIO };
-	for (size_t i = 0; i < 3; i++) {
+	static const struct {
+		int sync_fails, wait_fails;
+		bool good;
+	} cases[] = { { 0, 0, true }, { ENOSYS, 0, true }, { EPERM, 0, true }, { EIO, 0, false },
+		{ 0, EIO, false }, { 0, ENODATA, false }, { 0, EPERM, false } };
+	const size_t count = sizeof(cases) / sizeof(cases[0]);
+	for (size_t n = 0; n < 2 * count; n++) {
+		size_t i = n % count;
 		struct bulk_file file;
 		struct tr_error error;
 		memset(&disk, 0, sizeof(disk));
-		disk.refuses = true;
-		disk.sync_fails = fails[i];
+		disk.refuses = n < count;
+		disk.sync_fails = cases[i].sync_fails;
+		disk.wait_fails = cases[i].wait_fails;
 		int fd = make_file(&file, NULL);
 		assert_int_equal(bulk_file_put(&file, source, ALL_BYTES, &error),
-		    fails[i] == EIO ? TR_EIO : TR_OK);
-		assert_true(fails[i] == EIO || disk.sent >= 128 << 20);
-		assert_true(fails[i] != 0 || disk.waited_for >= 64 << 20);
+		    cases[i].good ? TR_OK : TR_EIO);
+		assert_true(!cases[i].good || disk.sent >= 128 << 20);
+		assert_true(cases[i].sync_fails != 0 || disk.waited_for >= 64 << 20);
 		bulk_file_finish(&file);
 		assert_int_equal(close(fd), 0);
 	}
@@ -314,7 +319,7 @@ int main(void)
 		cmocka_unit_test(test_any_pieces_any_way),
 		cmocka_unit_test(test_what_lies_right_is_not_copied),
 		cmocka_unit_test(test_a_small_file_goes_through_the_cache),
-		cmocka_unit_test(test_the_disk_gets_pieces_of_the_cache),
+		cmocka_unit_test(test_the_disk_gets_pieces),
 		cmocka_unit_test(test_a_full_disk),
 		cmocka_unit_test(test_given_up),
 	};

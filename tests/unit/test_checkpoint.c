@@ -3,8 +3,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -567,6 +569,40 @@ static void test_who_waits_for_a_copy_gets_on(void **state)
 	}
 }
 
+static int copy_nice;
+
+static void look_at_nice(void *arg)
+{
+	(void)arg;
+	copy_nice = getpriority(PRIO_PROCESS, 0); /* a thread's own */
+}
+
+/* With a training that has been given a low one: root might go above it. */
+static void *save_nicely(void *arg)
+{
+	struct fixture *f = arg;
+	struct saver *saver;
+	struct saver_result result;
+	const struct manifest manifest = { .step = 3 };
+	struct tr_error error;
+	const struct saver_parts parts = { { read_zeros, NULL, false }, look_at_nice };
+	assert_int_equal(setpriority(PRIO_PROCESS, 0, 12), 0);
+	assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
+	assert_int_equal(saver_start_parts(saver, &parts, &manifest, &error), TR_OK);
+	assert_true(saver_result(saver, true, &result));
+	assert_int_equal(result.status, TR_OK);
+	saver_destroy(saver);
+	return NULL;
+}
+
+static void test_a_saver_never_has_a_higher_priority(void **state)
+{
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, save_nicely, *state), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_true(copy_nice >= 12);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -589,6 +625,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_make_folder, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_saver, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_prepared_saver, setup_large, teardown),
+		cmocka_unit_test_setup_teardown(test_a_saver_never_has_a_higher_priority, setup,
+		    teardown),
 		cmocka_unit_test_setup_teardown(test_who_waits_for_a_slow_disk_gets_on, setup,
 		    teardown),
 		cmocka_unit_test_setup_teardown(test_who_waits_for_a_copy_gets_on, setup, teardown),
