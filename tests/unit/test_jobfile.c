@@ -145,6 +145,11 @@ static void test_sets(void **state)
 	assert_int_equal(spec->train->optimizer->steps, 30);
 	traind__v1__job_spec__free_unpacked(spec, NULL);
 
+	const char *planned[] = { "mesh=auto" };
+	reads(base, planned, 1, &spec);
+	assert_true(spec->mesh->auto_);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+
 	says(base, "train.lr=fast",
 	    "--set: train.lr: found 'fast', allowed: a number from 1e-09 to 10");
 	says(base, "train.stps=1",
