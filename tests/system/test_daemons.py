@@ -425,6 +425,10 @@ def test_help_and_version(program):
     ("traind", ["--listen", "192.0.2.1:0", "--insecure"], "192.0.2.1:0 is not one of this machine"),
     ("traind", ["--listen", "0.0.0.0:0"], "insecure"),
     ("traind", ["--listen", "0.0.0.0:0", "--insecure"], "--advertise HOST"),
+    ("traind", ["--trainworker", "/nowhere/trainworker"], "--trainworker: found '/nowhere/trainworker', which cannot be run (No such file"),
+    ("traind", ["--api-socket", "/nowhere/api.sock"], "address unix:/nowhere/api.sock: there is no such folder"),
+    ("memberd", ["--dir", "/dev/null/d"], "cannot make folder /dev/null/d"),
+    ("traind", ["--dir", "/dev/null/d"], "cannot make folder /dev/null/d"),
     ("traind", ["--memberd", "192.0.2.1:7070"], "192.0.2.1:7070 is not a loopback address: give --tls DIR"),
 ])
 def test_bad_arguments_get_one_line(tmp_path, program, arguments, words):
