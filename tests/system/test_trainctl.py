@@ -57,6 +57,8 @@ def test_up_grows_replaces_and_ends(home):
     again = home.run("up")
     assert again.returncode == 0 and f"pid {first['memberd']['pid']}" in again.stdout
     assert home.json("up")["nodes"] == first["nodes"]
+    assert "nodes that run keep their slots" in home.run("up", "--slots", "3").stderr
+    assert home.run("up", "--slots", "2").stderr == ""
 
     # more
     third = home.json("up", "--nodes", "3")
