@@ -53,7 +53,7 @@ static void log_tail(const char *folder, char tail[LOG_TAIL_BYTES])
 {
 	char path[PATH_MAX];
 	(void)snprintf(path, sizeof(path), "%.*s/log", PATH_MAX - 64, folder);
-	tail[0] = '\0';
+	(void)snprintf(tail, LOG_TAIL_BYTES, "(it is empty: is the disk full?)");
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct stat info;
 	if (fd < 0)
@@ -63,7 +63,9 @@ static void log_tail(const char *folder, char tail[LOG_TAIL_BYTES])
 	    : 0;
 	ssize_t got = pread(fd, tail, LOG_TAIL_BYTES - 1, from);
 	(void)close(fd);
-	tail[got > 0 ? got : 0] = '\0';
+	if (got <= 0)
+		return;
+	tail[got] = '\0';
 	char *start = from > 0 ? strchr(tail, '\n') : NULL;
 	if (start != NULL && start[1] != '\0')
 		memmove(tail, start + 1, strlen(start + 1) + 1);

@@ -146,6 +146,8 @@ static tr_status set_value(Traind__V1__JobSpec *spec, const struct job_option *o
 static tr_status apply_set(struct job *job, const char *set, struct tr_error *error)
 {
 	char key[2 * TR_NAME_MAX];
+	if (strcmp(set, "mesh=auto") == 0) /* as a file's `mesh: auto` */
+		set = "mesh.auto=true";
 	const char *equals = strchr(set, '=');
 	if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof(key))
 		return tr_error_set(error, TR_EINVAL,

@@ -250,7 +250,8 @@ static tr_status read_section(struct reader *reader, const char *section)
 {
 	char keys[320], allowed[352];
 	list_keys(section, keys, sizeof(keys));
-	(void)snprintf(allowed, sizeof(allowed), "a mapping of %s", keys);
+	(void)snprintf(allowed, sizeof(allowed), "%sa mapping of %s",
+	    strcmp(section, "mesh") == 0 ? "auto, or " : "", keys);
 	for (size_t i = 0; i < reader->n_sections; i++) {
 		if (strcmp(reader->sections[i], section) == 0)
 			return refuse(reader, section, "the section again", "each section once");

@@ -65,6 +65,10 @@ static tr_status read_command(const struct args *args, Traind__V1__JobSpec *spec
 		status = args_number(args, "--nodes", 1, TR_GROUP_PEERS_MAX, 0, &nodes, error);
 	if (status != TR_OK)
 		return status;
+	if (nodes > workers)
+		return tr_error_set(error, TR_EINVAL,
+		    "--nodes: found %llu, allowed: at most as many as -n has workers, %llu",
+		    (unsigned long long)nodes, (unsigned long long)workers);
 	if (args->n_rest == 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "no command (usage: trainctl launch -n %llu -- CMD...)",

@@ -11,7 +11,7 @@
 #include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 
-#define BAR_CELLS 20
+#define BAR_CELLS 10 /* a row has place in 80 columns */
 
 struct view {
 	const struct plan_print *p;

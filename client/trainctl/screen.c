@@ -13,11 +13,16 @@
 #define PLAIN_EVERY_MS 2000
 #define WIDTH_FALLBACK 80
 
-static unsigned terminal_width(void)
+unsigned screen_columns(void)
 {
 	struct winsize size;
-	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
-	                                                                       : WIDTH_FALLBACK;
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+static unsigned terminal_width(void)
+{
+	unsigned columns = screen_columns();
+	return columns > 0 ? columns : WIDTH_FALLBACK;
 }
 
 /* A terminal that has become narrower has wrapped the line: go up as many rows as it takes now. */

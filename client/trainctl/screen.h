@@ -33,4 +33,7 @@ void screen_say(struct screen *screen, const char *format, ...)
 /* Leaves the last state of the progress as a line. */
 void screen_end(struct screen *screen, const Traind__V1__Job *job);
 
+/* Of the terminal that stdout is; 0: it is none, or does not say. */
+unsigned screen_columns(void);
+
 #endif

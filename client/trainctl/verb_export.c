@@ -76,8 +76,9 @@ static int choose(struct verb_call *call, const Traind__V1__Job *job, char path[
 	}
 	return verbs_complain(EXIT_JOB_FAILED,
 	    "job %llu: its newest checkpoint, %s, is not there any more: %s has written in its "
-	    "folder since; a folder's path takes what is here",
-	    (unsigned long long)job->id, own, job_folder_words(job, owner.id, owner.name, words));
+	    "folder since; `trainctl export %s -o FOLDER` takes what is there now",
+	    (unsigned long long)job->id, own, job_folder_words(job, owner.id, owner.name, words),
+	    job_folder(job));
 }
 
 /* Where the newest checkpoint of a job is, and its tokenizer; "": it has none. */

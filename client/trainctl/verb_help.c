@@ -1,10 +1,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/trainctl/screen.h"
 #include "client/trainctl/verbs.h"
 #include "daemon/plan/job_options.h"
 
-#define TEXT_WIDTH 100
+#define TEXT_WIDTH  100
+#define TEXT_LEAST  14 /* of a terminal that is very narrow */
+#define VERB_COLUMN 12
+#define CODE_COLUMN 7
 
 const struct args_row verb_help_options[] = {
 	{ "--job-file", NULL, NULL, "print every key of job files, as Markdown (docs/job-file.md)",
@@ -13,13 +17,19 @@ const struct args_row verb_help_options[] = {
 	{ NULL, NULL, NULL, NULL, false },
 };
 
-/* Goes on in the same column where a line would become longer than TEXT_WIDTH. */
-static void print_wrapped(const char *text, size_t column)
+static size_t width_of_help(void)
 {
-	size_t at = column;
+	unsigned columns = screen_columns();
+	return columns > 0 && columns < TEXT_WIDTH ? columns : TEXT_WIDTH;
+}
+
+/* Goes on in the same column where a line would become longer than `width`. Ends of lines count as blanks. */
+static void print_wrapped(const char *text, size_t column, size_t width)
+{
+	size_t at = column, most = width > column + TEXT_LEAST ? width : column + TEXT_LEAST;
 	while (*text != '\0') {
-		size_t word = strcspn(text, " ");
-		if (at > column && at + 1 + word > TEXT_WIDTH) {
+		size_t word = strcspn(text, " \n");
+		if (at > column && at + 1 + word > most) {
 			(void)printf("\n%*s", (int)column, "");
 			at = column;
 		} else if (at > column) {
@@ -28,12 +38,12 @@ static void print_wrapped(const char *text, size_t column)
 		}
 		(void)printf("%.*s", (int)word, text);
 		at += word;
-		text += word + (text[word] == ' ');
+		text += word + (text[word] != '\0');
 	}
 	(void)putchar('\n');
 }
 
-static void print_options(const struct args_row *rows, const char *indent)
+static void print_options(const struct args_row *rows, const char *indent, size_t width)
 {
 	for (const struct args_row *row = rows; row->name != NULL; row++) {
 		char left[64];
@@ -42,46 +52,56 @@ static void print_options(const struct args_row *rows, const char *indent)
 		    row->name, row->argument != NULL ? " " : "",
 		    row->argument != NULL ? row->argument : "");
 		(void)printf("%s%-22s  ", indent, left);
-		print_wrapped(row->help, strlen(indent) + 24);
+		print_wrapped(row->help, strlen(indent) + 24, width);
 	}
 }
 
 void verbs_print_help(const struct verb *verb)
 {
-	(void)printf("usage: trainctl %s%s%s\n\n%s\n", verb->name,
-	    verb->arguments[0] != '\0' ? " " : "", verb->arguments, verb->help);
+	size_t width = width_of_help();
+	(void)printf("usage: trainctl %s%s%s\n\n", verb->name,
+	    verb->arguments[0] != '\0' ? " " : "", verb->arguments);
+	print_wrapped(verb->help, 0, width);
 	if (verb->details != NULL)
-		(void)printf("%s\n", verb->details);
+		print_wrapped(verb->details, 0, width);
 	if (verb->options[0].name != NULL) {
 		(void)printf("\noptions:\n");
-		print_options(verb->options, "  ");
+		print_options(verb->options, "  ", width);
 	}
 	(void)printf("\nalso, with every verb:\n");
-	print_options(config_options, "  ");
+	print_options(config_options, "  ", width);
 }
 
-static void print_exit_codes(bool markdown)
+static void print_exit_codes(size_t width)
 {
-#define X(name, number, text) \
-	(void)printf(markdown ? "| %d | %s |\n" : "  %3d  %s\n", number, text);
+#define X(name, number, text)            \
+	(void)printf("  %3d  ", number); \
+	print_wrapped(text, CODE_COLUMN, width);
 	EXIT_CODE_MAP(X)
 #undef X
+	(void)printf("  ");
+	print_wrapped("A command job (launch -n) ends with the exit code of the first rank that "
+	              "failed.",
+	    2, width);
 }
 
 static void print_overview(void)
 {
+	size_t width = width_of_help();
 	(void)printf("usage: trainctl [options] VERB [arguments]\n\ntrains models on machines that "
 	             "come and go\n\nverbs:\n");
-	for (const struct verb *verb = verbs(); verb->name != NULL; verb++)
-		(void)printf("  %-8s  %s\n", verb->name, verb->help);
+	for (const struct verb *verb = verbs(); verb->name != NULL; verb++) {
+		(void)printf("  %-8s  ", verb->name);
+		print_wrapped(verb->help, VERB_COLUMN, width);
+	}
 	(void)printf("\noptions:\n");
-	print_options(config_options, "  ");
+	print_options(config_options, "  ", width);
 	(void)printf("\nexit codes:\n");
-	print_exit_codes(false);
-	(void)printf(
-	    "  A command job (launch -n) ends with the exit code of the first rank that failed.\n\n"
-	    "`trainctl help VERB` explains a verb; `trainctl help --job-file` lists the keys of "
-	    "job files.\n");
+	print_exit_codes(width);
+	(void)putchar('\n');
+	print_wrapped("`trainctl help VERB` explains a verb; `trainctl help --job-file` lists the "
+	              "keys of job files.",
+	    0, width);
 }
 
 static void print_manual(void)
@@ -92,7 +112,7 @@ static void print_manual(void)
 	for (const struct verb *verb = verbs(); verb->name != NULL; verb++)
 		(void)printf("| [%s](#%s) | %s |\n", verb->name, verb->name, verb->help);
 	(void)printf("\n## Options of every verb\n\n```\n");
-	print_options(config_options, "");
+	print_options(config_options, "", TEXT_WIDTH);
 	(void)printf("```\n");
 	for (const struct verb *verb = verbs(); verb->name != NULL; verb++) {
 		(void)printf("\n## %s\n\n    trainctl %s%s%s\n\n%c%s.", verb->name, verb->name,
@@ -101,12 +121,14 @@ static void print_manual(void)
 		(void)printf(verb->details != NULL ? " %s\n" : "\n", verb->details);
 		if (verb->options[0].name != NULL) {
 			(void)printf("\n```\n");
-			print_options(verb->options, "");
+			print_options(verb->options, "", TEXT_WIDTH);
 			(void)printf("```\n");
 		}
 	}
 	(void)printf("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
-	print_exit_codes(true);
+#define X(name, number, text) (void)printf("| %d | %s |\n", number, text);
+	EXIT_CODE_MAP(X)
+#undef X
 	(void)printf("\nA command job (`launch -n`) ends with the exit code of the first rank that "
 	             "failed.\n");
 }

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,10 +201,14 @@ static void print_ending(const Traind__V1__Job *job)
 		return;
 	if (progress->sample != NULL && progress->sample[0] != '\0')
 		(void)printf("\n---- sample ----\n%s\n----------------\n", progress->sample);
-	(void)printf("job %llu done: %llu steps in %s, loss %s -> %s, validation %s\n",
-	    (unsigned long long)job->id, (unsigned long long)progress->step,
-	    print_duration(print_seconds_of(job), time), print_loss(progress->first_loss, first),
-	    print_loss(progress->loss, last), print_loss(progress->val_loss, val));
+	(void)printf("job %llu done: %llu steps in %s", (unsigned long long)job->id,
+	    (unsigned long long)progress->step, print_duration(print_seconds_of(job), time));
+	if (!isnan(progress->first_loss)) /* of a checkpoint that was at its end there is none */
+		(void)printf(", loss %s -> %s", print_loss(progress->first_loss, first),
+		    print_loss(progress->loss, last));
+	if (!isnan(progress->val_loss))
+		(void)printf(", validation %s", print_loss(progress->val_loss, val));
+	(void)putchar('\n');
 	if (progress->checkpoint != NULL && progress->checkpoint[0] != '\0')
 		(void)printf("checkpoint %s\n", progress->checkpoint);
 	else

@@ -86,6 +86,19 @@ static void forget_dead_cluster(struct cluster *cluster)
 	cluster->n_nodes = 0;
 }
 
+/* A node that runs has the slots with which it was started. */
+static void say_kept_slots(const struct cluster *cluster, size_t ran, unsigned slots)
+{
+	size_t others = 0;
+	for (size_t i = 0; i < ran; i++)
+		others += cluster->nodes[i].slots != slots ? 1 : 0;
+	if (slots != 0 && others > 0)
+		(void)fprintf(stderr,
+		    "trainctl: nodes that run keep their slots; `trainctl down`, then `trainctl up "
+		    "--slots %u` changes them\n",
+		    slots);
+}
+
 static int up(struct cluster *cluster, struct verb_call *call)
 {
 	struct tr_error error;
@@ -103,6 +116,7 @@ static int up(struct cluster *cluster, struct verb_call *call)
 		    "memberd (pid %d) has ended; its log is %s/memberd/log; `trainctl up "
 		    "--replace` starts it anew",
 		    (int)cluster->memberd.process.pid, cluster->folder);
+	size_t ran = running && !replace ? cluster->n_nodes : 0;
 	struct cluster_plan plan = { .nodes = nodes,
 		.slots = (unsigned)slots,
 		.replace = replace,
@@ -118,6 +132,7 @@ static int up(struct cluster *cluster, struct verb_call *call)
 		(void)fprintf(stderr,
 		    "trainctl: the cluster has %zu nodes already; `trainctl down` ends it\n",
 		    cluster->n_nodes);
+	say_kept_slots(cluster, ran, (unsigned)slots);
 	if (call->config->json)
 		print_json(cluster);
 	else

@@ -60,8 +60,8 @@ static const struct verb rows[] = {
 	    "writes; or "
 	    "that file, or its folder.\n"
 	    "Several are drawn into one picture. Bytes are known of jobs whose sync.mode is not "
-	    "ddp. Where a later job has written to the same folder, JOB is refused; its folder "
-	    "is not.",
+	    "ddp. Where several jobs have written to a folder, JOB draws its own rows and those "
+	    "before them; the folder all.",
 	    VERB_NEEDS_CLUSTER, 1, PLOT_RUNS_MAX, verb_plot_options, verb_plot },
 	{ "export", "JOB|CHECKPOINT -o FOLDER [--format hf]",
 	    "write a job's model as a folder that Hugging Face transformers loads",
@@ -69,7 +69,9 @@ static const struct verb rows[] = {
 	    "`latest`. FOLDER gets config.json,\n"
 	    "model.safetensors and, since texts are bytes, a tokenizer of bytes; it must not be "
 	    "there yet, or be empty.\n"
-	    "Where a later job has written to the same folder, JOB is refused; CHECKPOINT is not.",
+	    "Where a later job has written to the same folder, JOB is the newest checkpoint that "
+	    "it "
+	    "told of, if that is still there.",
 	    VERB_NEEDS_CLUSTER, 1, 1, verb_export_options, verb_export },
 	{ "import", "FOLDER -o CHECKPOINT",
 	    "make a checkpoint of a folder that Hugging Face transformers saved",

@@ -379,6 +379,8 @@ static tr_status bind_failed(const char *text, int cause, struct tr_error *error
 		    "for "
 		    "unix: a path in a folder that this user can write",
 		    text);
+	if (cause == ENOENT || cause == ENOTDIR)
+		return tr_error_set(error, TR_EINVAL, "address %s: there is no such folder", text);
 	return tr_error_set(error, TR_EIO, "cannot listen on %s: %s", text, strerror(cause));
 }
 

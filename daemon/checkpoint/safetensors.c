@@ -218,8 +218,9 @@ static tr_status read_length(const unsigned char *in, size_t size, size_t *lengt
 		bytes = bytes << 8 | in[i];
 	if (bytes > size - 8 || bytes > TR_SAFETENSORS_HEADER_MAX)
 		return tr_error_set(error, TR_EPROTO,
-		    "a header of %llu bytes does not fit (file %zu, limit %u)",
-		    (unsigned long long)bytes, size, TR_SAFETENSORS_HEADER_MAX);
+		    "it is cut off, or no safetensors file: %zu bytes, with a header of %llu (at "
+		    "most %u)",
+		    size, (unsigned long long)bytes, TR_SAFETENSORS_HEADER_MAX);
 	*length = (size_t)bytes;
 	return TR_OK;
 }

@@ -19,7 +19,8 @@
 #include "daemon/shell/rundir.h"
 #include "daemon/shell/signals.h"
 
-#define EXIT_USAGE 2 /* a wrong option, an address in use or refused, a folder in use */
+#define EXIT_USAGE \
+	2 /* a wrong option, an address in use or refused, a folder in use or that cannot be used */
 
 static struct node_settings settings;
 static struct node *node;
@@ -34,7 +35,7 @@ static void end(void *arg, const char *reason)
 
 static void set_defaults(void)
 {
-	static char folder[PATH_MAX], name[TR_NAME_MAX], trainworker[PATH_MAX];
+	static char folder[PATH_MAX], name[TR_NAME_MAX];
 	const char *base = getenv("TRAIND_HOME"), *home = getenv("HOME");
 	if (base != NULL && base[0] != '\0')
 		(void)snprintf(folder, sizeof(folder), "%s/node", base);
@@ -42,10 +43,8 @@ static void set_defaults(void)
 		(void)snprintf(folder, sizeof(folder), "%s/.traind/node", home == NULL ? "." : home);
 	if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0')
 		(void)snprintf(name, sizeof(name), "node");
-	node_settings_find_trainworker(trainworker, sizeof(trainworker));
 	settings.folder = folder;
 	settings.name = name;
-	settings.trainworker = trainworker;
 }
 
 static int fail(tr_status status, const struct tr_error *error)
@@ -61,8 +60,10 @@ static int serve(uv_loop_t *loop)
 	int lock;
 	(void)fdlimit_raise(&open_files);
 	tr_status st = rundir_open(settings.folder, "traind", &lock, &error);
-	if (st != TR_OK)
-		return fail(st, &error);
+	if (st != TR_OK) {
+		log_error("node", "%s", error.text);
+		return EXIT_USAGE;
+	}
 	rundir_retract(settings.folder);
 	/* Orphans of a worker whose shepherd was killed come to us. */
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -109,7 +110,10 @@ int main(int argc, char **argv)
 	standard_files_hold();
 	set_defaults();
 	const struct cmdline_row *rows = node_settings_rows(&settings);
-	if (cmdline_parse(rows, argc, argv, &wish, &error) != TR_OK) {
+	tr_status st = cmdline_parse(rows, argc, argv, &wish, &error);
+	if (st == TR_OK && wish == CMDLINE_RUN)
+		st = node_settings_find_trainworker(&settings, &error);
+	if (st != TR_OK) {
 		(void)fprintf(stderr, "traind: %s\n", error.text);
 		return EXIT_USAGE;
 	}

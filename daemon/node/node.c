@@ -381,6 +381,17 @@ static bool is_name(const char *text)
 	return length > 0 && length < TR_NAME_MAX && at == length;
 }
 
+/* The default of --listen is for one machine alone. */
+static void warn_of_loopback(const struct node *node, const char *memberd)
+{
+	if (address_check_told(memberd, false, NULL) == TR_EREFUSED &&
+	    address_check_told(node->facts.address, false, NULL) == TR_OK)
+		log_warn("node",
+		    "memberd is at %s, and other machines cannot dial this node at %s: give "
+		    "--listen ADDR, or --advertise HOST",
+		    memberd, node->facts.address);
+}
+
 tr_status node_create(uv_loop_t *loop, const struct node_options *options, struct node **node,
     struct tr_error *error)
 {
@@ -407,6 +418,7 @@ tr_status node_create(uv_loop_t *loop, const struct node_options *options, struc
 	    "traind " TR_VERSION " serves at %s, folder %s, %" PRIu32 " slot%s, %u cores",
 	    made->facts.address, made->folder, made->facts.slots, made->facts.slots == 1 ? "" : "s",
 	    made->facts.devices.cores);
+	warn_of_loopback(made, options->memberd);
 	*node = made;
 	return TR_OK;
 }

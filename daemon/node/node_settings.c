@@ -1,8 +1,10 @@
 #include "daemon/node/node_settings.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/limits.h"
@@ -90,17 +92,36 @@ const struct cmdline_row *node_settings_rows(struct node_settings *settings)
 	return rows;
 }
 
-void node_settings_find_trainworker(char *path, size_t size)
+static tr_status check_given(const char *path, struct tr_error *error)
 {
+	struct stat status;
+	if (strchr(path, '/') == NULL) /* execvp looks in PATH, when a worker starts */
+		return TR_OK;
+	if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+		errno = EISDIR;
+	else if (access(path, X_OK) == 0)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "--trainworker: found '%s', which cannot be run (%s), allowed: a program", path,
+	    strerror(errno));
+}
+
+tr_status node_settings_find_trainworker(struct node_settings *settings, struct tr_error *error)
+{
+	static char path[PATH_MAX];
 	char own[PATH_MAX];
+	if (settings->trainworker != NULL)
+		return check_given(settings->trainworker, error);
+	settings->trainworker = path;
 	ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
 	own[length > 0 ? length : 0] = '\0';
 	char *slash = strrchr(own, '/');
 	if (slash != NULL) {
 		*slash = '\0';
-		int wrote = snprintf(path, size, "%s/trainworker", own);
-		if (wrote > 0 && (size_t)wrote < size && access(path, X_OK) == 0)
-			return;
+		int wrote = snprintf(path, sizeof(path), "%s/trainworker", own);
+		if (wrote > 0 && (size_t)wrote < sizeof(path) && access(path, X_OK) == 0)
+			return TR_OK;
 	}
-	(void)snprintf(path, size, "trainworker");
+	(void)snprintf(path, sizeof(path), "trainworker");
+	return TR_OK;
 }

@@ -21,7 +21,8 @@ struct node_settings {
 /* What is not given and has no fallback keeps the value that it has. Rows are valid until the next call. */
 const struct cmdline_row *node_settings_rows(struct node_settings *settings);
 
-/* Where trainworker is: beside this program, else as PATH finds it. */
-void node_settings_find_trainworker(char *path, size_t size);
+/* Where trainworker is, if that is not given: beside this program, else as PATH finds it. TR_EINVAL: a path was given that is no
+ * program. */
+tr_status node_settings_find_trainworker(struct node_settings *settings, struct tr_error *error);
 
 #endif

@@ -42,8 +42,7 @@ static const struct job_option rows[] = {
 
 	{ "data.text", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, "", NULL,
 	    "Text files, read in this order as one text; names that end in .gz are decompressed. "
-	    "This "
-	    "or `tokens` is required." },
+	    "Each node reads its own, at the same path. This or `tokens` is required." },
 	{ "data.tokens", OPTION_PATHS, 1, TR_JOB_PATHS_MAX, NULL, "",
 	    NULL, "Instead of a text: files of tokens as llm.c writes them (magic 20240520 or 20240801)." },
 	{ "data.tokenizer", OPTION_PATH, 0, 0, NULL, "", NULL,

@@ -91,9 +91,14 @@ static void add_metrics(struct trainer *t, const struct tr_round *round,
 	trainer_look_for_another_job(t, row.step, writes);
 	bool failed = ended ? !metrics_end(&t->metrics, t->folder.dir, report->val_loss, writes)
 	                    : !metrics_add(&t->metrics, t->folder.dir, &row, writes);
-	if (failed && !t->metrics_failed)
-		log_warn("trainer", "cannot write %s/metrics.jsonl; training goes on",
+	if (failed && !t->metrics_failed) {
+		char text[TR_ERROR_TEXT_MAX];
+		(void)snprintf(text, sizeof(text),
+		    "cannot write %.300s/metrics.jsonl (is the disk full?): training goes on, and "
+		    "`trainctl plot` may lack steps",
 		    t->folder.dir);
+		trainer_report_event(t, text);
+	}
 	t->metrics_failed = failed;
 }
 

@@ -67,6 +67,17 @@ def test_a_node_keeps_its_id(cluster):
     assert after["node-1"].id == before["node-1"] and after["node-1"].pid == node.pid
 
 
+def test_a_node_that_others_cannot_dial_says_so(tmp_path):
+    """memberd is on another machine, and --listen was forgotten."""
+    for listen, told in (["127.0.0.1:0"], 1), (["0.0.0.0:0", "--advertise", "node.invalid"], 0):
+        node = Daemon("traind", tmp_path / str(told), ["--memberd", "memberd.invalid:7070", "--insecure", "--dir", tmp_path / str(told),
+                                                       "--listen", *listen], dict(os.environ))
+        node.start().wait_serving()
+        node.wait_log("cannot reach memberd")
+        node.stop()
+        assert node.log().count("other machines cannot dial this node at 127.0.0.1:") == told
+
+
 @pytest.mark.parametrize("name", ["x" * 64, "a\nb", "\x1b[31m"])
 def test_a_name_that_is_no_name_is_refused(tmp_path, name):
     done = subprocess.run([BIN / "traind", "--name", name, "--dir", tmp_path / "node"], capture_output=True, text=True, timeout=DEADLINE_S)
@@ -425,6 +436,10 @@ def test_help_and_version(program):
     ("traind", ["--listen", "192.0.2.1:0", "--insecure"], "192.0.2.1:0 is not one of this machine"),
     ("traind", ["--listen", "0.0.0.0:0"], "insecure"),
     ("traind", ["--listen", "0.0.0.0:0", "--insecure"], "--advertise HOST"),
+    ("traind", ["--trainworker", "/nowhere/trainworker"], "--trainworker: found '/nowhere/trainworker', which cannot be run (No such file"),
+    ("traind", ["--api-socket", "/nowhere/api.sock"], "address unix:/nowhere/api.sock: there is no such folder"),
+    ("memberd", ["--dir", "/dev/null/d"], "cannot make folder /dev/null/d"),
+    ("traind", ["--dir", "/dev/null/d"], "cannot make folder /dev/null/d"),
     ("traind", ["--memberd", "192.0.2.1:7070"], "192.0.2.1:7070 is not a loopback address: give --tls DIR"),
 ])
 def test_bad_arguments_get_one_line(tmp_path, program, arguments, words):

@@ -93,7 +93,7 @@ def test_weights_in_and_out_of_jobs(tmp_path, there):
     refused = there("export", 1, "-o", tmp_path / "third", check=False)
     assert refused.returncode == 1 and not (tmp_path / "third").exists()
     assert refused.stderr == (f"trainctl: job 1: its newest checkpoint, {tmp_path / 'run'}/step-00000005, is not there any more: job 3 ('from-weights') "
-                              "has written in its folder since; a folder's path takes what is here\n")
+                              f"has written in its folder since; `trainctl export {tmp_path / 'run'} -o FOLDER` takes what is there now\n")
     assert trainctl_json("plot", 1, "-o", tmp_path / "loss.svg", environment=there.environment)["runs"][0]["steps"] == 5
 
     # What older workers wrote does not say whose it is.

@@ -57,6 +57,8 @@ def test_up_grows_replaces_and_ends(home):
     again = home.run("up")
     assert again.returncode == 0 and f"pid {first['memberd']['pid']}" in again.stdout
     assert home.json("up")["nodes"] == first["nodes"]
+    assert "nodes that run keep their slots" in home.run("up", "--slots", "3").stderr
+    assert home.run("up", "--slots", "2").stderr == ""
 
     # more
     third = home.json("up", "--nodes", "3")
@@ -444,6 +446,7 @@ def test_a_job_file_that_nobody_writes(home, tmp_path):
     (["launch", "-n", "0", "true"], "--workers: found '0', allowed: a whole number from 1 to 256"),
     (["launch", "-n", "2"], "no command"),
     (["launch", "-n", "2", "--env", "A", "--", "true"], "command.env: found 'A', allowed: KEY=value"),
+    (["launch", "-n", "2", "--nodes", "3", "true"], "--nodes: found 3, allowed: at most as many as -n has workers, 2"),
     (["launch", "--", "true"], "how many workers?"),
     (["up", "--nodes", "many"], "--nodes: found 'many', allowed: a whole number from 1 to 64"),
     (["up", "now"], "too many arguments"),

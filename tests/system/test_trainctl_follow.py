@@ -1,5 +1,6 @@
 """What trainctl shows and asks while it follows a job, against a service that says what the test tells it to."""
 import json
+import math
 import os
 import re
 import signal
@@ -90,6 +91,21 @@ def test_plain_lines(fake, job_file):
     assert "the quick brown fox" in out
     assert "job 1 done: 10 steps" in out and "loss 5.500 -> 2.500, validation 2.750" in out
     assert "checkpoint /runs/fake/step-00000010" in out
+
+
+def test_nothing_was_left_to_train(fake, job_file):
+    """Of a checkpoint that is at its end already."""
+    process = start(fake, "launch", job_file)
+    wait_watched(fake)
+
+    def change(row):
+        row.progress.step = 10
+        row.progress.loss = row.progress.first_loss = row.progress.val_loss = math.nan
+        row.state = pb.JOB_STATE_DONE
+    fake.update(1, change)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    assert re.search(r"^job 1 done: 10 steps in \d+:\d\d$", out, re.MULTILINE), out
 
 
 def test_lines_name_what_is_slow(fake, job_file):

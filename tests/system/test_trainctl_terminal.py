@@ -53,6 +53,15 @@ def test_narrow_terminal_and_no_color(fake, job_file, terminal):  # noqa: F811
     assert all(len(part) < 30 for part in drawn if part.startswith("7/10"))
 
 
+@pytest.mark.parametrize("columns", [60, 80, 300])
+def test_help_keeps_to_the_terminal(terminal, columns):
+    screen = terminal("help", "up", columns=columns)
+    assert screen.wait() == 0
+    lines = screen.text.split("\r\n")[1:]  # the first says what to type, whole
+    assert max(map(len, lines)) <= min(columns, 100) and max(map(len, lines)) > min(columns, 100) - 20
+    assert " ".join(screen.text.split()) == " ".join(trainctl("help", "up").stdout.split())
+
+
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_a_terminal_of_no_kind(fake, job_file, terminal, term):  # noqa: F811
     screen = terminal("launch", job_file, TERM=term)

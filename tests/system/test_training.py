@@ -1,4 +1,5 @@
 """Native jobs on real daemons while nodes die, stop, join; memberd away; disks full: what issue after issue must keep."""
+import contextlib
 import hashlib
 import json
 import os
@@ -497,5 +498,12 @@ def test_full_disk_keeps_the_old_checkpoint(tmp_path, text):
             assert not [path for path in run.iterdir() if path.name.startswith(".")], "what was half written is gone"
             manifest = json.loads((run / kept[0] / "manifest.json").read_text())
             assert manifest["step"] in (20, 40, 60)
+            # Nor is there a byte for rows of metrics.
+            with contextlib.suppress(OSError), open(disk / "all", "wb", buffering=0) as rest:
+                while rest.write(bytes(4096)):
+                    pass
+            job = cluster.submit(job_spec(text, run / "second", 2, 5))
+            done = cluster.wait_job(job, "DONE", deadline_s=2 * DEADLINE_S)
+            assert f"cannot write {run}/second/metrics.jsonl (is the disk full?): training goes on" in cluster.events(done), cluster.events(done)
     finally:
         subprocess.run(["umount", "-l", disk], check=False)

@@ -145,6 +145,11 @@ static void test_sets(void **state)
 	assert_int_equal(spec->train->optimizer->steps, 30);
 	traind__v1__job_spec__free_unpacked(spec, NULL);
 
+	const char *planned[] = { "mesh=auto" };
+	reads(base, planned, 1, &spec);
+	assert_true(spec->mesh->auto_);
+	traind__v1__job_spec__free_unpacked(spec, NULL);
+
 	says(base, "train.lr=fast",
 	    "--set: train.lr: found 'fast', allowed: a number from 1e-09 to 10");
 	says(base, "train.stps=1",
@@ -424,6 +429,10 @@ static void test_bad_keys_and_values(void **state)
 	    ":2: model: found a value, allowed: a mapping of preset, layers, width, heads, "
 	    "kv_heads, hidden, tied, rope_theta, norm_eps, "
 	    "context, vocab");
+	says(with_line(7, "mesh: automatic"), NULL,
+	    ":7: mesh: found a value, allowed: auto, or a mapping of auto, nodes, "
+	    "workers_per_node, threads, min_nodes, tp, pp, sequence_parallel, schedule, chunks, "
+	    "recompute, shares, layers, balance, zero_owners, copies, too_few");
 	says(with_line(2, "model: {context: 48, layers: 1, width: 8, heads: 1}"), NULL,
 	    ":6: train.batch_tokens: found 256, allowed: a multiple of model.context, which is 48 "
 	    "(240 or 288)");

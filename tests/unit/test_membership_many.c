@@ -37,6 +37,65 @@ static void test_many_replacements(void **state)
 	world_finish(&w);
 }
 
+static void beats(struct world *w, uint64_t last)
+{
+	world_tick(w, 250);
+	for (uint64_t c = 1; c <= last; c++)
+		heartbeat(w, c);
+}
+
+static void checkpoint_told(struct world *w, uint64_t conn, uint64_t peer)
+{
+	Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
+	Traind__V1__Progress figures = TRAIND__V1__PROGRESS__INIT;
+	figures.step = figures.steps = 1;
+	figures.checkpoint = (char *)(uintptr_t) "/tmp/c/step-00000001";
+	body.job_id = 1;
+	body.peer = peer;
+	body.progress = &figures;
+	MESSAGE(w, conn, PEER_REPORT, peer_report, &body);
+}
+
+/* A node on which no worker of this job can start: those that train go on, it is tried ever more rarely, and another one as soon as there is one. */
+static void test_no_start_on_one_node(void **state)
+{
+	struct world w;
+	(void)state;
+	training(&w);
+	w.quiet = true;
+	commit_one(&w, 1, 5, 1);
+	world_closed(&w, 3, "reset by peer");
+	for (uint64_t c = 1; c <= 2; c++)
+		report(&w, c, 4, 4 + c, 2, 1, 1, 2, 1, false, 0, 0);
+	hello(&w, 3, 0, 103, 1); /* one that lacks the data */
+	unsigned tries = 0;
+	for (int t = 0; t < 4 * 120; t++) {
+		uint64_t peer = started_on(&w, 3);
+		beats(&w, 3);
+		if (started_on(&w, 3) == peer && t > 0)
+			continue;
+		exited(&w, 3, 1, started_on(&w, 3), 1, 0, "cannot open the data\n");
+		tries++;
+	}
+	assert_in_range(tries, 8, 14); /* 0.1, 0.2 ... 25.6, 30, 30 s apart */
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING);
+	traind__v1__job__free_unpacked(job, NULL);
+	hello(&w, 4, 0, 104, 1);
+	for (int t = 0; t < 4 * 31; t++)
+		beats(&w, 4);
+	assert_int_not_equal(started_on(&w, 4), 0);
+	/* Those who trained are lost: it begins again, as if nobody had died at its start. */
+	checkpoint_told(&w, 1, 5);
+	for (uint64_t c = 1; c <= 2; c++)
+		world_closed(&w, c, "reset by peer");
+	exited(&w, 4, 1, started_on(&w, 4), 1, 0, "");
+	job = membership_job(w.m, 1, true);
+	assert_int_equal(job->state, TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+}
+
 static size_t views_sent;
 static const Traind__Peer__ToNode *view_message;
 
@@ -140,6 +199,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_many_replacements),
+		cmocka_unit_test(test_no_start_on_one_node),
 		cmocka_unit_test(test_a_view_is_copied_once),
 		cmocka_unit_test(test_a_full_group),
 	};

@@ -54,6 +54,15 @@ static void test_placement_replacement(void **state)
 	left[1].used = 2;
 	assert_true(placement_replacement(left, 2, 2));
 	assert_int_equal(left[0].placed, 1);
+	/* Where the last one could not start comes last. */
+	struct placement_node failed[] = { { .id = 1, .slots = 4, .failed = true },
+		{ .id = 2, .slots = 2, .used = 1, .mine = 1 } };
+	assert_true(placement_replacement(failed, 2, 2));
+	assert_int_equal(failed[1].placed, 1);
+	failed[1].placed = 0;
+	failed[1].used = 2;
+	assert_true(placement_replacement(failed, 2, 2));
+	assert_int_equal(failed[0].placed, 1);
 }
 
 /* Over all small clusters: everybody gets a place, free slots first, and no node has two more than another of its kind. */

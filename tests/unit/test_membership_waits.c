@@ -229,6 +229,24 @@ static void test_a_wait_that_is_over(void **state)
 	world_finish(&w);
 }
 
+/* The round trip of a node is none of the workers that it had before. */
+static void test_round_trip_of_who_is_there(void **state)
+{
+	struct world w;
+	Traind__Peer__Heartbeat beat = TRAIND__PEER__HEARTBEAT__INIT;
+	(void)state;
+	training(&w);
+	beat.rtt_s = 0.01;
+	MESSAGE(&w, 2, HEARTBEAT, heartbeat, &beat);
+	for (int lost = 0; lost < 2; lost++) {
+		Traind__V1__Job *job = membership_job(w.m, 1, true);
+		assert_true((job->peers[1]->rtt_s > 0) == (lost == 0));
+		traind__v1__job__free_unpacked(job, NULL);
+		exited(&w, 2, 1, 6, 0, 9, "");
+	}
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +255,7 @@ int main(void)
 		cmocka_unit_test(test_links),
 		cmocka_unit_test(test_links_of_a_large_job),
 		cmocka_unit_test(test_a_wait_that_is_over),
+		cmocka_unit_test(test_round_trip_of_who_is_there),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -293,6 +293,8 @@ static void set_progress(struct membership *m, struct job *job, const Traind__V1
 /* Its workers until the next time are told the same checkpoint, those too that come when there are newer ones: what they agree on counts from there. */
 static void apply_requeued(struct membership *m, struct job *job, const Traind__V1__Progress *from)
 {
+	if (state_job_trained(job))
+		job->fast_deaths = 0; /* of those who came later: they say nothing about its beginning */
 	apply_remove_group(m, job->group);
 	job->group = 0;
 	job->view = 0;

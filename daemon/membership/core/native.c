@@ -7,7 +7,7 @@
 #include "daemon/membership/core/state.h"
 
 #define BACK_OFF_LEAST_MS 100u
-#define BACK_OFF_MOST_MS  5000u
+#define BACK_OFF_MOST_MS  30000u
 #define STALLED_MAX       3u
 
 struct census {
@@ -152,7 +152,9 @@ void native_think(struct membership *m, struct job *job)
 		/* It ends: who is not in the view by now has nothing left to do. */
 		if (c.members == 0)
 			end_the_rest(m, job, true);
-	} else if (job->fast_deaths >= TR_WORKER_FAST_DEATHS_MAX) {
+	} else if (job->fast_deaths >= TR_WORKER_FAST_DEATHS_MAX && !state_job_trained(job)) {
+		/* Where others have trained, the cause is with the nodes where these died: they
+		 * are tried again, ever more rarely. */
 		fail_at_start(m, job, &c);
 	} else if (begun && c.live == 0) {
 		requeue_or_fail(m, job, &c);

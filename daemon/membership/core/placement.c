@@ -32,6 +32,8 @@ static bool replaces_better(const struct placement_node *a, const struct placeme
 {
 	if (a->left != b->left)
 		return a->left;
+	if (a->failed != b->failed)
+		return b->failed;
 	if (a->mine != b->mine)
 		return a->mine < b->mine;
 	if (free_slots(a) != free_slots(b))

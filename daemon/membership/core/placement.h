@@ -11,6 +11,7 @@ struct placement_node {
 	uint32_t slots, used; /* used: by workers of any job */
 	uint32_t mine;        /* workers of this job there already */
 	bool left;            /* a worker of this job died there and left its state */
+	bool failed;          /* the last worker of this job there died before it had trained */
 	uint32_t placed;      /* out: how many are to start there */
 };
 
@@ -20,7 +21,7 @@ uint32_t placement_native(struct placement_node *table, size_t count, uint32_t n
     uint32_t per_node);
 
 /* One more worker of a native job: a free slot on a node that has fewer than `per_node` of its
- * workers; the one where the state was left first, then those with the fewest, then by free slots, then by id. False: there is none. */
+ * workers; the one where the state was left first, then those where the last one did not fail, then those with the fewest, then by free slots, then by id. False: there is none. */
 bool placement_replacement(struct placement_node *table, size_t count, uint32_t per_node);
 
 /* Command job: `workers` workers spread evenly over nodes with slots, free ones first and beyond

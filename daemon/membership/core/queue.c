@@ -266,15 +266,22 @@ static bool free_rank(const struct job *job, uint32_t *rank, uint32_t *local_ran
 	return false;
 }
 
-/* Where a dead worker's state is, its replacement need not fetch it from another node. */
+/* Where a dead worker's state is, its replacement need not fetch it from another node; where the last one never trained, this one may
+ * not either. */
 static void mark_left(const struct job *job, const struct table *table)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {
 		const struct peer *peer = job->peers.items[i];
+		bool failed = peer->state == PEER_LOST && !peer->worked;
 		bool left = peer->soft.state_left && !peer->soft.left_taken &&
 		    peer->group == job->group && !state_peer_live(peer);
-		for (size_t n = 0; left && n < table->count; n++)
-			table->nodes[n].left |= table->nodes[n].id == peer->node;
+		for (size_t n = 0; n < table->count; n++) {
+			struct placement_node *node = &table->nodes[n];
+			if (node->id != peer->node || peer->group != job->group)
+				continue;
+			node->left |= left;
+			node->failed = failed; /* peers are in order of id: the newest counts */
+		}
 	}
 }
 

@@ -68,7 +68,7 @@ static void fill_peer(const struct membership *m, struct peer *peer, Traind__V1_
 	row->waits = peer->soft.waits;
 	row->waited_s = 1e-6 * (double)peer->soft.waited_us;
 	const struct node *node = state_node(m, peer->node);
-	if (node != NULL && !node->lost) {
+	if (node != NULL && !node->lost && state_peer_live(peer)) {
 		row->rtt_s = node->soft.rtt_s;
 		row->bandwidth_bytes_per_s = node->soft.bandwidth;
 	}

@@ -145,13 +145,13 @@ void rounds_told(struct membership *m, struct node *node, const Traind__Peer__Ro
 {
 	struct group *group = state_group(m, rounds->group);
 	const struct peer *peer = group != NULL ? state_group_peer(m, group, rounds->peer) : NULL;
-	/* Of an ended peer too: the others decide without it. */
-	if (peer == NULL || peer->node != node->id || !state_peer_live(peer) ||
-	    state_ledger(m, group) == NULL || rounds->n_rounds == 0 ||
-	    rounds->n_rounds > BATCH_MAX) {
+	/* It ended, and these were on their way: what it told last came with its end, and the others decide without it. */
+	if (peer != NULL && peer->node == node->id && !state_peer_live(peer))
+		return;
+	if (peer == NULL || peer->node != node->id || state_ledger(m, group) == NULL ||
+	    rounds->n_rounds == 0 || rounds->n_rounds > BATCH_MAX) {
 		action_ignored(m,
-		    "%zu round records of group %llu from node n%llu, which hosts no live member "
-		    "of it",
+		    "%zu round records of group %llu from node n%llu, which hosts no member of it",
 		    rounds->n_rounds, (unsigned long long)rounds->group,
 		    (unsigned long long)node->id);
 		return;

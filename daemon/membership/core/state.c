@@ -141,6 +141,16 @@ bool state_job_live(const struct job *job)
 	    job->state == TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING;
 }
 
+bool state_job_trained(const struct job *job)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		if (peer->group == job->group && peer->worked)
+			return true;
+	}
+	return false;
+}
+
 const Traind__Peer__ViewPeer *state_view_peer(const struct group *group, uint64_t peer)
 {
 	const Traind__Peer__View *view = group->view != NULL ? group->view->view : NULL;

@@ -290,6 +290,8 @@ struct peer *state_group_peer(const struct membership *m, const struct group *gr
 bool state_peer_live(const struct peer *peer);
 bool state_job_ended(const struct job *job);
 bool state_job_live(const struct job *job); /* STARTING or RUNNING */
+/* A worker of the group that it has got over its start. */
+bool state_job_trained(const struct job *job);
 const Traind__Peer__ViewPeer *state_view_peer(const struct group *group, uint64_t peer);
 uint64_t state_view_number(const struct group *group);
 uint64_t state_take_id(struct membership *m);
