@@ -399,7 +399,7 @@ static void a_wait_after_shards_were_read(void **state)
 static void a_joiner_whose_copy_is_damaged(void **state)
 {
 	(void)state;
-	uint64_t backs = 0, refused = 0;
+	uint64_t backs = 0, renewed = 0;
 	for (uint64_t turn = 0; turn < JOINER_TURNS; turn++) {
 		struct play_case what = { .mesh.size = { 2, 1, 2 },
 			.preset = MODEL_GPT2,
@@ -419,9 +419,9 @@ static void a_joiner_whose_copy_is_damaged(void **state)
 		if (play_run(&sim, &play, 1000 + turn, false, &what) > 0)
 			fail_case(&what, 1000 + turn);
 		backs += play.backs;
-		refused += play.refused;
+		renewed += play.renewed;
 	}
-	assert_true(backs > JOINER_TURNS / 4 && refused > JOINER_TURNS / 20);
+	assert_true(backs > JOINER_TURNS / 4 && renewed > JOINER_TURNS / 20);
 }
 
 /* Who has no memory for its shard of the checkpoint ends, and another comes: nothing is wrong with the checkpoint, so nobody goes back further. */

@@ -459,6 +459,8 @@ bool play_disks_are_lost(const struct tr_group *g)
 		const struct tr_group *other = play->groups[i];
 		if (other == NULL || other->dead || !group_is_member(other))
 			continue;
+		if (other->round.round != g->round.round || !trainer_contributes(&other->round))
+			continue; /* it comes too late to have a say */
 		for (uint64_t step = 0; step <= tried; step++)
 			if ((play->has[step] & ~play->damage[step].nodes) >> i & 1)
 				return false;
