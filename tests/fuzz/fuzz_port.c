@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define FROM       10
 #define TO         11
 #define GIVE_BYTES (64u << 10)
-#define LATE_MS    1000 /* between two looks of the relay at its deadlines */
+#define LATE_MS    1000 /* by which a deadline may be missed */
 
 static const uint64_t token[2] = { 7, 8 };
 static const struct relay_grant grants[] = {
@@ -83,7 +83,10 @@ static void serve_probes(void)
 static void end_probes(void)
 {
 	unsigned before = port_handles();
+	uint64_t from_ns = one.now_ns;
 	probing_close(&probing);
+	if (one.now_ns - from_ns > LATE_MS * UINT64_C(1000000))
+		live_die("who serves probes does not end in its time");
 	if (probing.tasks != NULL || probing.served != 0)
 		live_die("a probe is served by who has ended");
 	for (unsigned turns = 0; port_handles() >= before; turns++) {
