@@ -78,6 +78,11 @@ def api_scripts(recorded):
     yield "watch-deaf", connects(how=DEAF) + acts(7) + call(WATCH) * 2 + (acts(20) + time(20)) * 30 + bytes([11]) + time(20) * 3
     yield "logs", connects() + call(LOGS) + acts(10) * 4 + time(1) + acts(10) * 3
     yield "logs-deaf", connects(how=DEAF) + call(FOLLOW) * 3 + acts(10) * 40 + bytes([11]) + acts(10) * 4
+    ends = bytes([12])
+    yield "ends-meanwhile", connects() + connects(1, SECURE) + everything + ends + call(LIST_NODES) + call(LIST_NODES, 1) + connects(2) + call(CHECK, 2) + time(10) + call(CHECK)
+    yield "ends-meanwhile-deaf", connects(how=DEAF) + acts(7) + everything + ends + call(LIST_NODES) + time(30)
+    yield "all-have-calls", b"".join(connects(end) + call(WATCH_ALL, end) for end in range(6)) + time(1)
+    yield "one-has-no-call", connects() + b"".join(connects(end) + call(WATCH_ALL, end) for end in range(1, 5)) + connects(5) + call(CHECK, 5)
     yield "logs-slow", connects(how=DEAF) + call(FOLLOW) + (acts(10) * 30 + bytes([11]) + time(1) * 8 + bytes([11])) * 4
     yield "logs-narrow", connects(how=64 | DEAF) + call(FOLLOW) + (acts(10) * 30 + bytes([11]) + time(1) * 8 + bytes([11])) * 2
     yield "logs-end", connects() + call(FOLLOW) * 2 + acts(10) + acts(5) + frames(RESET, RIGHT + RIGHT) + acts(10)

@@ -357,7 +357,8 @@ static void words_say_frame(struct port_end *end)
 	else if (kind == WORDS_WINDOW)
 		words_number(payload, script_about(script, 65535));
 	else if (frame.bytes >= 4)
-		words_number(payload, script_about(script, kind == WORDS_RESET ? 8 : 1));
+		words_number(payload,
+		    script_about(script, kind == WORDS_RESET ? 8 : kind != WORDS_GOAWAY));
 	if (kind < WORDS_SETTINGS || kind == WORDS_CONTINUATION ||
 	    (kind == WORDS_WINDOW && script_byte(script) % 2 != 0))
 		frame.stream = words_stream(end, false);

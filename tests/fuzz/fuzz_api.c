@@ -1,17 +1,21 @@
 /* What a client can say to the API of a daemon: the real port, grpc_server and Trainer service (trainer_service.h) over a cluster that is played
  * (api_backend.h), plainly and over TLS. The input connects, speaks HTTP/2 that is nearly right, of calls that are nearly right (api_words.h), in any pieces,
  * reads or does not, and goes away at any byte; meanwhile the cluster answers, time passes, and the server may end.
- * First byte: bit 0: the server ends with the input; bit 1: who asks rightly afterwards does so over TLS.
+ * First byte: bit 0: the server ends with the input, its connections open; bit 1: who asks rightly afterwards does so over TLS.
  *
  * Whatever it says: no more is held than the limits of its connections allow, who asks rightly beside it is answered, and afterwards all is as before.
  */
 #include "common/limits.h"
 #include "daemon/api/grpc_call.h"
 #include "daemon/api/grpc_client_session.h"
-#include "daemon/api/grpc_server.c" /* its connections, whose accounts are looked at */
 #include "daemon/api/health_service.h"
 #include "tests/fuzz/api_backend.h"
 #include "tests/fuzz/api_words.h"
+
+/* Its connections, whose accounts are looked at; and so few of them that more come. */
+#undef TR_GRPC_CONNECTIONS_MAX
+#define TR_GRPC_CONNECTIONS_MAX (PORT_ENDS - 2)
+#include "daemon/api/grpc_server.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,8 +32,9 @@ static struct grpc_server *server;
 static void on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
     const void *early, size_t early_bytes)
 {
+	bool http = protocol == LISTENER_HTTP2 || protocol == LISTENER_HTTP1;
 	(void)arg;
-	if (protocol == LISTENER_HTTP2 || protocol == LISTENER_HTTP1)
+	if (http && server != NULL)
 		grpc_server_accept(server, stream, early, early_bytes);
 	else
 		stream_close(&stream);
@@ -51,9 +56,9 @@ static void on_server_closed(void *arg)
 	server = NULL;
 }
 
-static void end_server(void)
+/* Once it was told to. */
+static void serve_again(void)
 {
-	grpc_server_close(server, on_server_closed, NULL);
 	for (unsigned turns = 0; server != NULL; turns++) {
 		one_wait(ONE_IDLE_NS);
 		if (turns == PORT_TURNS_MAX)
@@ -94,7 +99,7 @@ static bool speak(void)
 	struct port_end *end = &port.ends[(which >> 4) % PORT_ENDS];
 	const struct words_method *method;
 	which &= 15;
-	if (which == 14) {
+	if (which == 14 && server != NULL) {
 		api_acts(&port.script);
 	} else if (which == 15) {
 		port_time_passes();
@@ -120,6 +125,8 @@ static bool speak(void)
 		port_leave(end);
 	} else if (which == 11) {
 		end->reads = !end->reads;
+	} else if (which == 12 && server != NULL) {
+		grpc_server_close(server, on_server_closed, NULL);
 	}
 	port_read();
 	return true;
@@ -176,6 +183,15 @@ static void on_good_over(void *arg, struct grpc_client_call *call)
 	good->open--;
 	grpc_outbox_finish(&call->request);
 	free(call);
+}
+
+/* Else it would be sent away, where all others have calls. */
+static void make_room(void)
+{
+	for (unsigned i = TR_GRPC_CONNECTIONS_MAX - 1; i < PORT_ENDS; i++)
+		port_close(&port.ends[i]);
+	for (unsigned i = 0; i < PORT_LAST_TURNS; i++)
+		one_wait(ONE_TURN_NS);
 }
 
 static void good_call(struct grpc_session *session, struct good *good, char *path)
@@ -261,9 +277,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	one_begin(speak, look);
 	api_begin();
 	port_play();
+	if (server == NULL || server->closing)
+		serve_again();
+	make_room();
 	good_one_asks((how & 2) != 0);
-	if ((how & 1) != 0)
-		end_server();
+	if ((how & 1) != 0) {
+		grpc_server_close(server, on_server_closed, NULL);
+		serve_again();
+	}
 	port_close_all();
 	port_until_gone(nothing_more);
 	port_finish();
