@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define SCRIPT_MAX 3000
 /* What all connections together may have unsent, half received, and besides. */
 #define HELD_MAX                                                                                \
-	(PORT_ENDS *                                                                            \
+	(TR_GRPC_CONNECTIONS_MAX *                                                              \
 	        (TR_GRPC_UNSENT_BYTES_MAX + TR_GRPC_MESSAGE_MAX + TR_GRPC_REQUESTS_BYTES_MAX) + \
 	    ((size_t)32 << 20))
 
