@@ -59,6 +59,8 @@ static struct {
 	struct one_resolve *resolves, **resolves_tail;
 	bool (*speak)(void);
 	void (*look)(void); /* after each turn of a loop */
+	int (*others_poll)(struct pollfd *fds, nfds_t count,
+	    uint64_t until_ns); /* threads of ours; NULL: they are real */
 	bool turning;
 	unsigned still; /* turns in which engines stand still: they have much to do */
 	uint64_t now_ns, until_ns;
@@ -252,6 +254,8 @@ int poll(struct pollfd *fds, nfds_t count, int wait_ms)
 {
 	struct timespec now = { 0 };
 	uint64_t until_ns = wait_ms < 0 ? UINT64_MAX : one.now_ns + (uint64_t)wait_ms * 1000000;
+	if (!one_is_ours() && one.others_poll != NULL)
+		return one.others_poll(fds, count, until_ns);
 	if (!one_is_ours()) {
 		struct timespec real = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
 		return (int)syscall(SYS_ppoll, fds, count, wait_ms < 0 ? NULL : &real, NULL, 0);
