@@ -204,7 +204,8 @@ static void case_of(uint64_t seed, struct play_case *what)
 			.in_remesh = i > 0 && rng_below(key, 0, draws++, 3) == 0,
 			.returns_us = returns_of(rng_below(key, 0, draws++, 8)) };
 	what->damages = rng_below(key, 2, 0, 3) == 0;
-	what->own_disks = what->damages ? rng_below(key, 6, 0, 4) == 0 : rng_below(key, 3, 0, 3) == 0;
+	what->own_disks = what->damages ? rng_below(key, 6, 0, 4) == 0
+	                                : rng_below(key, 3, 0, 3) == 0;
 	if (what->own_disks && rng_below(key, 4, 0, 8) == 0)
 		what->bad_disks = 1u << rng_below(key, 5, 0, 6);
 	what->newcomer_parts = 1 + seed % 4;
