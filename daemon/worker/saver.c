@@ -109,6 +109,8 @@ static tr_status write_state(struct saver *saver, char path[CHECKPOINT_PATH_MAX]
 /* Of this thread: the step that begins waits for the copy, nobody for what is written then. */
 #define COPY_NICE  5
 #define WRITE_NICE 19
+/* Of parameters, from which on writing is felt. A small checkpoint costs nothing, and is there before the next one begins, however soon that is. */
+#define LARGE_BYTES (8u << 20)
 
 /* Of root's daemon that was started with nice 10 it would be a higher priority. */
 static void yield_to_training(int nice)
@@ -127,7 +129,8 @@ static void *save(void *arg)
 		copy_parts(saver);
 	else
 		copy(saver);
-	yield_to_training(WRITE_NICE);
+	if (saver->layout->count * sizeof(float) >= LARGE_BYTES)
+		yield_to_training(WRITE_NICE);
 	r->step = saver->manifest.step;
 	r->status = write_state(saver, r->path, &r->error);
 	set(saver, &saver->done);
