@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/arena.h"
 #include "daemon/checkpoint/bulk_file.h"
 #include "daemon/worker/patience.h"
 
@@ -147,8 +148,6 @@ tr_status saver_check(const struct saver *saver, const struct manifest *manifest
 	    (unsigned long long)manifest->step, (unsigned long long)saver->manifest.step);
 }
 
-#define HUGE_PAGE_BYTES (2u << 20)
-
 static size_t whole_pages(size_t bytes, size_t page)
 {
 	return (bytes + page - 1) / page * page;
@@ -164,15 +163,15 @@ static bool make_room(struct saver *saver, bool outer)
 		return true;
 	end_preparing(saver);
 	free(saver->memory);
-	bool large = all >= HUGE_PAGE_BYTES;
-	char *memory = large ? aligned_alloc(HUGE_PAGE_BYTES, whole_pages(all, HUGE_PAGE_BYTES))
+	bool large = all >= ARENA_HUGE_PAGE;
+	char *memory = large ? aligned_alloc(ARENA_HUGE_PAGE, whole_pages(all, ARENA_HUGE_PAGE))
 	                     : aligned_alloc(BULK_ALIGNMENT, all);
 	saver->memory = memory;
 	saver->bytes = all;
 	if (memory == NULL)
 		return false;
 	if (large)
-		(void)madvise(memory, all / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+		(void)madvise(memory, all / ARENA_HUGE_PAGE * ARENA_HUGE_PAGE, MADV_HUGEPAGE);
 	saver->copy = (struct optim_arrays){ .params = (float *)(void *)memory,
 		.first = (float *)(void *)(memory + params),
 		.second = (float *)(void *)(memory + params + bytes),

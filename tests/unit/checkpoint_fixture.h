@@ -61,6 +61,17 @@ static inline int setup(void **state)
 	        .vocab = 256 });
 }
 
+/* Files that go past the page cache: of 5 and 10 MB, written in several calls. */
+static inline int setup_large(void **state)
+{
+	return setup_of(state,
+	    &(struct model_config){ .layers = 1,
+	        .width = 192,
+	        .heads = 2,
+	        .context = 6,
+	        .vocab = 4096 });
+}
+
 static inline int teardown(void **state)
 {
 	struct fixture *f = *state;

@@ -148,17 +148,6 @@ static void test_at_each_call_keeping_one(void **state)
 	kill_at_each_call(f, 100, 200);
 }
 
-/* Files that go past the page cache: of 5 and 10 MB, written in several calls. */
-static int setup_large(void **state)
-{
-	return setup_of(state,
-	    &(struct model_config){ .layers = 1,
-	        .width = 192,
-	        .heads = 2,
-	        .context = 6,
-	        .vocab = 4096 });
-}
-
 static void test_at_each_call_of_large_files(void **state)
 {
 	kill_at_each_call(*state, 100, 200);

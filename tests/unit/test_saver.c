@@ -48,16 +48,6 @@ static void test_saver(void **state)
 	saver_destroy(saver);
 }
 
-static int setup_large(void **state)
-{
-	return setup_of(state,
-	    &(struct model_config){ .layers = 1,
-	        .width = 192,
-	        .heads = 2,
-	        .context = 6,
-	        .vocab = 4096 });
-}
-
 /* Memory that is taken before: as a rule all of it, or a part, for as many arrays as are saved then or for others; and a saver that never saves. */
 static void test_prepared_saver(void **state)
 {
