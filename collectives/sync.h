@@ -85,12 +85,15 @@ struct tr_sync_tensor {
 	uint64_t reserved[2]; /* zero */
 };
 
+/* struct tr_sync_options, steps: what was saved had them all, as where a program that had ended is started again. Who says so gives its state in tr_sync_start, and with it how far training is, to those who begin with less; all are finished when it returns. */
+#define TR_SYNC_ALL_DONE UINT64_MAX
+
 /* Zero (in the fields where zero says something: a negative number) means as the mode's paper has it. */
 struct tr_sync_options {
 	size_t size_of; /* sizeof(struct tr_sync_options) */
 	enum tr_sync_mode mode;
-	uint64_t
-	    steps; /* inner steps in all; 0: without end; a joiner's are those that the group has (tr_sync_steps) */
+	/* Inner steps in all; 0: without end; TR_SYNC_ALL_DONE: none is left. A joiner's are those that the group has (tr_sync_steps). */
+	uint64_t steps;
 	uint64_t inner_steps;  /* H; 500, streaming 100, HDET 1000 */
 	double outer_lr;       /* eta; 0.7, streaming 0.4; local SGD and HDET: 1 */
 	double outer_momentum; /* mu; negative: 0.9; local SGD and HDET: 0 */
@@ -195,7 +198,7 @@ struct tr_sync_now {
 	unsigned index, contributors,
 	    peers; /* of that round, as in struct tr_round: share work by them until the next merge */
 	bool finished; /* all steps are done and merged; the group has no round under way, but for `after` */
-	/* A joiner that came when all was merged (tr_sync_start alone): the round of the caller's own that is under way; else zeros. */
+	/* Of who began when all was merged (tr_sync_start alone), a joiner or with TR_SYNC_ALL_DONE: the round of the caller's own that is under way; else zeros. */
 	struct tr_round after;
 	/* This call merged what an outer step made, which with an overlap was taken some calls before (at the last inner step: one of each fragment); what follows is about it (the last of
 	 * them). */

@@ -19,7 +19,9 @@ static uint64_t regular_rounds(const struct sync_schedule *s)
 
 uint64_t sync_schedule_rounds(const struct sync_schedule *s)
 {
-	return s->steps == 0 ? UINT64_MAX : regular_rounds(s) + s->fragments;
+	if (s->steps == 0)
+		return UINT64_MAX;
+	return s->steps == UINT64_MAX ? 0 : regular_rounds(s) + s->fragments;
 }
 
 bool sync_schedule_slot(const struct sync_schedule *s, uint64_t round, struct sync_slot *slot)

@@ -16,7 +16,8 @@
 enum { SYNC_FRAGMENTS_MAX = 64 };
 
 struct sync_schedule {
-	uint64_t steps;     /* inner steps in all; 0: without end */
+	uint64_t
+	    steps; /* inner steps in all; 0: without end; UINT64_MAX (TR_SYNC_ALL_DONE): none is left */
 	uint64_t period;    /* H >= fragments */
 	uint64_t overlap;   /* tau <= H / fragments */
 	unsigned fragments; /* P >= 1 */

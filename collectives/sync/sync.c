@@ -136,7 +136,7 @@ static void choose_rate(struct tr_sync *s)
 /* False: there is no such round. */
 static bool enter_slot(struct tr_sync *s, uint64_t round)
 {
-	if (!pace_decides(&s->options))
+	if (!pace_decides(&s->options) || s->options.steps == TR_SYNC_ALL_DONE)
 		return sync_schedule_slot(&s->schedule, round, &s->slot);
 	s->paced_by = s->agreed;
 	s->slot.fragment = (unsigned)((round - 1) % s->options.fragments);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "daemon/worker/trainer_inside.h"
 
 enum { ARRAYS = 3, TEXT_BYTES = 512, MORE_BYTES = 128 };
@@ -14,6 +15,7 @@ tr_status alike_create(struct trainer *t, struct tr_error *error)
 	tr_status status = parity_create(p, t->group, TAG_PARITY, error);
 	if (status != TR_OK)
 		return status;
+	t->alike.arrays = t->outer.sync != NULL ? 1 : ARRAYS; /* moments are each worker's own */
 	float *arrays[ARRAYS] = { t->arrays.params, t->arrays.first, t->arrays.second };
 	static const char *const names[ARRAYS] = { "parameters", "first moments", "second moments" };
 	p->majority = true;
@@ -22,7 +24,7 @@ tr_status alike_create(struct trainer *t, struct tr_error *error)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
-		for (unsigned a = 0; a < ARRAYS; a++)
+		for (unsigned a = 0; a < t->alike.arrays; a++)
 			p->parts[p->count++] = (struct parity_part){ .what = names[a],
 				.tensor = tensor->name,
 				.data = arrays[a] + tensor->offset,
@@ -31,9 +33,10 @@ tr_status alike_create(struct trainer *t, struct tr_error *error)
 	p->parts[p->count++] = (struct parity_part){ .what = "account of samples",
 		.data = t->account,
 		.bytes = sizeof(*t->account) };
-	p->parts[p->count++] = (struct parity_part){ .what = "counters",
-		.data = t->counters,
-		.bytes = sizeof(*t->counters) };
+	if (t->outer.sync == NULL) /* else tokens of merges that a joiner did not see are reckoned */
+		p->parts[p->count++] = (struct parity_part){ .what = "counters",
+			.data = t->counters,
+			.bytes = sizeof(*t->counters) };
 	return TR_OK;
 }
 
@@ -47,16 +50,22 @@ static uint64_t every(const struct trainer *t)
 	return t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
 }
 
+/* Of a sync mode: no merge compares what was read. */
+static bool has_all_steps(const struct trainer *t)
+{
+	return t->outer.sync != NULL && t->counters->start >= t->steps;
+}
+
 static bool is_last(const struct trainer *t, uint64_t round)
 {
-	return t->outer.sync == NULL && round > t->steps;
+	return t->outer.sync != NULL ? has_all_steps(t) : round > t->steps;
 }
 
 /* What is to be saved, before it is. The same on all, a joiner that has no state yet included. */
 static bool is_looked_at(const struct trainer *t, uint64_t round)
 {
 	bool saves = every(t) > 0 && round % every(t) == 0;
-	return t->outer.sync == NULL && (round == 1 || saves || is_last(t, round));
+	return is_last(t, round) || (t->outer.sync == NULL && (round == 1 || saves));
 }
 
 /* Whether a job that ends in that round begins again at a checkpoint of its own, of a round before it. */
@@ -69,16 +78,41 @@ static bool can_go_back(const struct trainer *t, uint64_t round)
 	return t->folder.dir[0] != '\0' && ((assignment.restarts > 0 && start > 0) || saved);
 }
 
+/* Nothing was done with what was read, or with what all begin with. */
+static bool begins(const struct trainer *t, uint64_t round)
+{
+	return has_all_steps(t) || round <= t->counters->start + 1;
+}
+
 /* All that was trained would be lost with it. What is written of it, as contributor 0 holds it, is what a later look goes back to. */
 static bool is_taken_as_it_is(const struct trainer *t)
 {
 	const struct parity *p = &t->alike.parity;
-	return p->undecided && p->round > t->counters->start + 1 && !can_go_back(t, p->round);
+	return p->undecided && !begins(t, p->round) && !can_go_back(t, p->round);
 }
 
 bool alike_may_write(const struct trainer *t)
 {
 	return !t->alike.parity.drifted || is_taken_as_it_is(t);
+}
+
+static void add_beginning(const struct trainer *t, uint64_t round, char *text, size_t size)
+{
+	size_t length = strlen(text);
+	if (begins(t, round) && t->counters->start > 0)
+		(void)snprintf(text + length, size - length,
+		    ": they began with different checkpoints of step %llu: delete all but one",
+		    (unsigned long long)t->counters->start);
+}
+
+void alike_tell_beginning(struct trainer *t, const struct tr_round *round)
+{
+	char text[TEXT_BYTES] = "workers hold different parameters";
+	if (t->alike.parity.undecided || !begins(t, round->round) || t->counters->start == 0)
+		return; /* it was said, or was not so from the beginning */
+	add_beginning(t, round->round, text, sizeof(text));
+	log_error("trainer", "%s", text);
+	trainer_report_event(t, text);
 }
 
 tr_status alike_settle(struct trainer *t, const struct tr_round *round, struct tr_error *error)
@@ -96,13 +130,13 @@ tr_status alike_settle(struct trainer *t, const struct tr_round *round, struct t
 	for (unsigned m = 0; m < p->contributors; m++)
 		(void)parity_tell(p, m, text, TEXT_BYTES);
 	(void)trainer_end_save(t); /* of a round before: the job goes back to it */
-	if (is_taken_as_it_is(t)) {
-		size_t length = strlen(text);
+	add_beginning(t, round->round, text, sizeof(text));
+	size_t length = strlen(text);
+	if (is_taken_as_it_is(t))
 		(void)snprintf(text + length, sizeof(text) - length,
 		    "; there is no checkpoint to go back to: the %s one has what peer %llu holds",
 		    is_last(t, round->round) ? "last" : "first",
 		    (unsigned long long)tr_peer_id(t->group));
-	}
 	trainer_report_event(t, text); /* before the commit that fails */
 	return TR_OK;
 }
@@ -125,7 +159,7 @@ bool alike_mend(struct trainer *t, const struct tr_round *round)
 		return true;
 	for (unsigned m = 0; m < p->contributors; m++) {
 		(void)parity_tell(p, m, text, sizeof(text));
-		for (size_t i = 0; i < p->count; i += ARRAYS)
+		for (size_t i = 0; i < p->count; i += t->alike.arrays)
 			params_wrong = params_wrong ||
 			    (i + 1 < p->count && parity_is_wrong(p, m, i)); /* or the account */
 	}

@@ -4,7 +4,7 @@
  * parameters were wrong is not applied by anybody, since its gradient is in the sum. Where there is no majority the commit ends with TR_EDIGEST, and the
  * job goes on from its checkpoint; an event has named the tensors. If it has none, the last one is written as contributor 0 has it, and the event says so.
  *
- * Low-communication training has its own (collectives/sync.h).
+ * Low-communication training has its own (collectives/sync.h), but where all began with the last step done, which no merge follows: then parameters are looked at here.
  */
 #ifndef TR_DAEMON_WORKER_ALIKE_H
 #define TR_DAEMON_WORKER_ALIKE_H
@@ -18,6 +18,7 @@ struct trainer;
 
 struct alike {
 	struct parity parity;
+	unsigned arrays; /* of each tensor that are compared, parameters first */
 };
 
 /* Once the arrays are there. */
@@ -29,6 +30,9 @@ tr_status alike_settle(struct trainer *t, const struct tr_round *round, struct t
 
 /* For the commit; a joiner has its state by then. 0: not looked at in this round. */
 uint64_t alike_salt(struct trainer *t, const struct tr_round *round);
+
+/* The commit of `round` has failed, since others hold other parameters: says so where they began like that. */
+void alike_tell_beginning(struct trainer *t, const struct tr_round *round);
 
 /* In a last round, settled: whether contributor 0 writes, since nobody's state is wrong. Else the commit puts it right, and one more round does it. */
 bool alike_may_write(const struct trainer *t);

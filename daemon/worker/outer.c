@@ -40,7 +40,9 @@ static double probe(void *arg, uint64_t batch)
 static tr_status create_sync(struct trainer *t, struct tr_error *error)
 {
 	struct tr_sync_options options;
-	tr_status status = job_sync_options(t->spec, t->steps - t->counters->start, &options, error);
+	uint64_t left = t->steps > t->counters->start ? t->steps - t->counters->start
+	                                              : TR_SYNC_ALL_DONE;
+	tr_status status = job_sync_options(t->spec, left, &options, error);
 	options.peers_most = t->peers_most;
 	options.lr_probe = probe;
 	options.lr_probe_arg = t;
@@ -175,7 +177,10 @@ tr_status outer_fetch_momentum(struct trainer *t, struct tr_error *error)
 /* The group's, which may have begun with another checkpoint than the one that this worker found. */
 static void take_start(struct trainer *t)
 {
-	uint64_t start = t->steps - tr_sync_steps(t->outer.sync);
+	uint64_t left = tr_sync_steps(t->outer.sync);
+	if (left == TR_SYNC_ALL_DONE && t->counters->start >= t->steps)
+		return; /* its checkpoint may have more */
+	uint64_t start = t->steps - (left == TR_SYNC_ALL_DONE ? 0 : left);
 	if (start != t->counters->start)
 		log_info("trainer",
 		    "the others began at step %llu, the checkpoint that was read here is of step "

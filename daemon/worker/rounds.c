@@ -185,6 +185,8 @@ static tr_status commit(struct trainer *t, struct tr_round *round, bool step, bo
 	struct tr_commit close = { .samples = samples, .salt = alike_salt(t, round) };
 	struct tr_round committed = *round;
 	status = tr_round_commit(t->group, &close, &committed, error);
+	if (status == TR_EDIGEST)
+		alike_tell_beginning(t, round);
 	if (status != TR_OK)
 		return status;
 	round->partial = committed.partial; /* who shared the batch, and how, stays as it began */

@@ -310,9 +310,7 @@ static tr_status prepare(struct trainer *t, struct tr_error *error)
 		status = allocate_state(t, error);
 	if (status == TR_OK)
 		status = begin_or_resume(t, &round, error);
-	/* From a checkpoint of the last step only the final round is left, which is the same in all modes. */
-	if (status == TR_OK && t->sharded == NULL && job_sync_is_rare(t->spec->sync) &&
-	    t->counters->start < t->steps)
+	if (status == TR_OK && t->sharded == NULL && job_sync_is_rare(t->spec->sync))
 		status = outer_create(t, error);
 	if (status == TR_OK && t->sharded == NULL)
 		status = alike_create(t, error);

@@ -345,11 +345,36 @@ def test_a_slow_disk_takes_a_copy(tmp_path, text):
     assert "made no progress" not in events and "a copy came over the network" in events, events
 
 
-@pytest.mark.parametrize("mode", ("diloco", "ddp"))
+@pytest.mark.parametrize("mode", ("ddp", "diloco", "streaming", "hdet"))
 def test_one_disk_has_the_last_step(tmp_path, text, mode):
-    disks, first = Disks(tmp_path), trained(tmp_path, text, mode)
-    copy_to(disks.own[0], first, (20,))
-    goes_on(tmp_path, text, disks, mode, steps=20)
+    """The other one has nothing, or less, whoever of the two nodes comes first: all begin together, with nothing left to train."""
+    first = trained(tmp_path, text, mode)
+    less = min(int(folder.name.removeprefix("step-")) for folder in first.glob("step-*"))
+    assert less < 20
+    for others, number in (((), 0), ((), 1), ((less,), 0), ((less,), 1)):
+        case = tmp_path / f"{len(others)}-{number}"
+        case.mkdir()
+        disks = Disks(case)
+        copy_to(disks.own[number], first, (20,))
+        if others:
+            copy_to(disks.own[1 - number], first, others)
+        events = goes_on(case, text, disks, mode, steps=20)
+        assert "nothing is left to train" in events, (others, number, events)
+        assert "refused" not in events and "again" not in events and "exited" not in events, (others, number, events)
+
+
+@pytest.mark.parametrize("mode, steps", (("ddp", 20), ("ddp", 40), ("diloco", 20)))
+def test_checkpoints_of_one_step_that_differ(tmp_path, text, mode, steps):
+    """Nobody can tell which one counts, and no merge follows that would put one right: nothing is written over either, and the job says so."""
+    disks = Disks(tmp_path)
+    for number, disk in enumerate(disks.own):
+        (tmp_path / str(number)).mkdir()
+        copy_to(disk, trained(tmp_path / str(number), text, mode, seed=7 + number), (20,))
+    before = [(disk / "step-00000020" / "manifest.json").read_bytes() for disk in disks.own]
+    events = goes_on(tmp_path, text, disks, mode, ends="FAILED", steps=steps)
+    assert steps > 20 or "held other parameters of transformer.wte.weight" in events, events
+    assert "they began with different checkpoints of step 20: delete all but one" in events, events
+    assert [(disk / "step-00000020" / "manifest.json").read_bytes() for disk in disks.own] == before
 
 
 def test_another_job_s_checkpoint_takes_no_place(tmp_path, text):

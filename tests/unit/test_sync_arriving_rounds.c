@@ -130,11 +130,58 @@ static void who_comes_when_all_is_merged_waits_for_all_of_it(void **state)
 	fake_world_finish(&world);
 }
 
+/* One founder goes on from what had all steps, the other one has less, by steps or by time: it has that too, and nothing is merged any more. */
+static void who_had_all_steps_gives_them_to_who_has_less(void **state)
+{
+	(void)state;
+	for (unsigned by_time = 0; by_time < 2; by_time++) {
+		struct fake_world world;
+		struct peer *peers[2];
+		struct tr_error error;
+		fake_world_init(&world, 2);
+		world.groups[1].joins_at = 1;
+		for (unsigned i = 0; i < 2; i++) {
+			struct peer *p = peers[i] = calloc(1, sizeof(*p));
+			assert_non_null(p);
+			p->options = options_of(TR_SYNC_DILOCO);
+			p->options.steps = i == 0 ? TR_SYNC_ALL_DONE : 2 * H;
+			p->options.batch = 0;
+			p->options.alone_steps = 0;
+			if (by_time) {
+				p->options.inner_steps = 0;
+				p->options.inner_seconds = 1;
+			}
+			peer_create(p, &world.groups[i], 1 + 50 * (float)i);
+		}
+		const struct numbers saved = numbers_of(peers[0]);
+		for (unsigned i = 0; i < 2; i++) {
+			struct peer *p = peers[i];
+			struct tr_sync_work did = { .tokens = TOKENS };
+			assert_int_equal(tr_sync_ready(p->sync, 0, &error), TR_OK);
+			assert_int_equal(tr_sync_start(p->sync, &p->now, &error), TR_OK);
+			assert_true(p->now.finished);
+			assert_int_equal(p->now.after.round, 1);
+			assert_false(p->now.after.receive_state);
+			assert_true(tr_sync_steps(p->sync) == TR_SYNC_ALL_DONE);
+			assert_int_equal(tr_sync_merges(&p->options), 0);
+			assert_near(p, &saved);
+			assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_EINVAL);
+			assert_string_equal(error.text, "sync: step 0: all steps are done");
+		}
+		for (unsigned i = 0; i < 2; i++) {
+			tr_sync_destroy(peers[i]->sync);
+			free(peers[i]);
+		}
+		fake_world_finish(&world);
+	}
+}
+
 int main(void)
 {
 	(void)peer_start;
 	const struct CMUnitTest tests[] = { cmocka_unit_test(all_came_in_a_try_that_was_given_up),
 		cmocka_unit_test(all_came_just_before_the_commit),
-		cmocka_unit_test(who_comes_when_all_is_merged_waits_for_all_of_it) };
+		cmocka_unit_test(who_comes_when_all_is_merged_waits_for_all_of_it),
+		cmocka_unit_test(who_had_all_steps_gives_them_to_who_has_less) };
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
