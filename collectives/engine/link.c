@@ -1,6 +1,5 @@
 #include "collectives/engine/link.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,22 +258,8 @@ static void cut_lifeline(struct link *link)
 	link->tls = NULL;
 }
 
-/* Nobody may be there at all: other causes (TLS, a name) say themselves what to do. */
-static bool nobody_there(const char *reason)
-{
-	static const int causes[] = { ECONNREFUSED, ENOENT, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH };
-	const char *colon = strrchr(reason, ':');
-	if (colon == NULL || colon[1] != ' ')
-		return false;
-	for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++)
-		if (strcmp(colon + 2, strerror(causes[i])) == 0)
-			return true;
-	return strcmp(colon + 2, "no answer") == 0;
-}
-
 static void closed(void *arg, struct conn *conn, const char *reason)
 {
-	(void)conn;
 	struct link *link = arg;
 	bool was_welcomed = link->welcomed;
 	link->conn = NULL;
@@ -296,7 +281,7 @@ static void closed(void *arg, struct conn *conn, const char *reason)
 	else if (!link->complained)
 		log_warn("link", "cannot reach memberd at %s%s%s; %strying again",
 		    skip == 0 ? link->address : reason + skip, skip == 0 ? ": " : "",
-		    skip == 0 ? reason : "", nobody_there(reason) ? "is it running? " : "");
+		    skip == 0 ? reason : "", conn_found_nobody(conn) ? "is it running? " : "");
 	link->complained = true;
 	if (was_welcomed)
 		link->callbacks->lost(link->arg);

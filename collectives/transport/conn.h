@@ -89,6 +89,8 @@ void conn_resume(struct conn *conn); /* offers the parked frame again, then read
 void conn_close(struct conn *conn, const char *reason);
 /* Closes after the queue is written; `closed` hears this reason, whatever else comes in between. */
 void conn_finish(struct conn *conn, const char *reason);
+/* Of one that was dialled, in `closed`: no address that its name stands for has answered, so nobody may be there at all; other causes (TLS, a name) say themselves what to do. */
+bool conn_found_nobody(const struct conn *conn);
 size_t conn_unsent(const struct conn *conn);
 /* Once no more than `below` bytes are unsent, `drained` runs, from a turn of the loop. */
 void conn_watch_unsent(struct conn *conn, size_t below);

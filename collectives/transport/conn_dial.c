@@ -91,8 +91,14 @@ static void begin_tls(struct conn *conn)
 	shake(conn);
 }
 
+bool conn_found_nobody(const struct conn *conn)
+{
+	return conn->called && !conn->answered;
+}
+
 void conn_dial_joined(struct conn *conn)
 {
+	conn->answered = true;
 	if (conn->tls_context != NULL)
 		begin_tls(conn);
 	else
@@ -157,6 +163,7 @@ static int attempt(struct conn *conn, const struct sockaddr *sa, socklen_t lengt
 	if (conn->fd < 0)
 		return errno;
 	socket_tune(conn->fd, sa);
+	conn->called = true;
 	if (connect(conn->fd, sa, length) != 0 && errno != EINPROGRESS)
 		return errno;
 	conn->state = CONN_CONNECTING;

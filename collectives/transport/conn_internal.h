@@ -68,6 +68,7 @@ struct conn {
 	char peer_name[TR_ADDRESS_MAX];
 	char reason[256];
 	/* dialling */
+	bool called, answered; /* some address: a connection was asked for; was made */
 	uv_getaddrinfo_t resolver;
 	struct addrinfo *addresses, *next_address;
 	struct tls_context *tls_context; /* to be spoken to who is dialled */

@@ -35,6 +35,7 @@ struct end {
 	char reason[256];
 	unsigned park; /* so many offers of a frame are answered TR_EAGAIN */
 	bool refuse;
+	bool found_nobody; /* when it was closed */
 };
 
 struct pair {
@@ -86,8 +87,8 @@ static inline void on_connected(void *arg, struct conn *conn)
 static inline void on_closed(void *arg, struct conn *conn, const char *reason)
 {
 	struct end *end = arg;
-	(void)conn;
 	end->closed++;
+	end->found_nobody = conn_found_nobody(conn);
 	end->conn = NULL;
 	(void)snprintf(end->reason, sizeof(end->reason), "%s", reason);
 }

@@ -18,6 +18,7 @@ static void frames_go_both_ways(void **state)
 	conn_finish(pair->client.conn, "done");
 	run_until(pair, &pair->client.closed, 1);
 	assert_string_equal(pair->client.reason, "done");
+	assert_false(pair->client.found_nobody);
 	run_until(pair, &pair->server.closed, 1);
 	assert_string_equal(pair->server.reason, "closed by peer");
 }
@@ -307,6 +308,7 @@ static void nobody_listens(void **state)
 	run_until(pair, &pair->client.closed, 1);
 	assert_non_null(strstr(pair->client.reason, "cannot reach 127.0.0.1:"));
 	assert_non_null(strstr(pair->client.reason, "refused"));
+	assert_true(pair->client.found_nobody);
 	assert_int_equal(pair->client.connected, 0);
 }
 
@@ -348,6 +350,7 @@ static void no_answer_ends_a_dial(void **state)
 	conn_set_patience(pair->client.conn, 20);
 	run_until(pair, &pair->client.closed, 1);
 	assert_non_null(strstr(pair->client.reason, "no answer"));
+	assert_true(pair->client.found_nobody);
 	for (unsigned i = 0; i < 2; i++)
 		(void)close(fillers[i]);
 	(void)close(port);
