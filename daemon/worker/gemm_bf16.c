@@ -40,7 +40,7 @@ tr_status gemm_bf16_create(const struct ops *ops, size_t a_numbers, size_t b_num
 	}
 	if (plain)
 		(void)tr_error_set(&g->slow, TR_OK, "plain products were asked for");
-	else if (onednn_create(&g->onednn, &g->slow) != TR_OK)
+	else if (onednn_create(ONEDNN_BF16, &g->onednn, &g->slow) != TR_OK)
 		g->onednn = NULL;
 	*out = g;
 	return TR_OK;

@@ -141,6 +141,8 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 		st = model_create_whole(&m->layout, &m->how, sequences, m->pool, &m->model, error);
 	if (st == TR_OK && m->bf16)
 		st = model_use_bf16(m->model, false, error);
+	else if (st == TR_OK && m->parts == 0)
+		(void)model_use_onednn(m->model);
 	if (st == TR_OK)
 		st = model_use_dropout(m->model, m->dropout, 0, error);
 	if (st != TR_OK)

@@ -86,6 +86,10 @@ tr_status model_use_bf16(struct model *model, bool plain, struct tr_error *error
 /* Why that is not faster than f32 here; NULL: it is. After model_use_bf16. */
 const char *model_bf16_slow(const struct model *model);
 
+/* Products with parameters, in f32, are oneDNN's where there is one that is known to be faster than OpenBLAS on this processor (onednn.h). Sums are then of another order, which need not be the same where a product is
+ * of fewer rows or columns. False: there is none. Before the first batch; members of a strict model have none. */
+bool model_use_onednn(struct model *model);
+
 /* Of batches with numbers of samples (slots.h) a share, less than 1, is left out (Srivastava et al. 2014) of the embedding's output, of attention probabilities and of what attention and MLP add to the
  * stream, as GPT-2 was trained; the rest is multiplied by 1 / (1 - share). Which, is a pure function of seed, number, layer, head, and place in the sequence: model_dropout.c. 0: nothing is. Before the
  * first batch. TR_ENOMEM. */

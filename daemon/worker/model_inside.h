@@ -42,6 +42,7 @@ struct thread_scratch {
 	real *attention; /* 2 x attention_scratch */
 	real *vectors; /* gradients of a layer's vectors (or of the last norm), folded at its end */
 	struct gemm_bf16 *bf16; /* NULL: products are of f32 */
+	struct onednn *f32;     /* and oneDNN's; NULL: OpenBLAS's */
 	double loss;
 };
 
@@ -187,6 +188,7 @@ void model_gather(const struct model *m, struct thread_scratch *s, const real *x
 void model_round(struct model *m);
 /* For model_destroy. */
 void model_end_bf16(struct model *m);
+void model_end_onednn(struct model *m);
 
 /* parts.c: what differs between architectures. */
 

@@ -2,6 +2,7 @@
 
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/model_inside.h"
+#include "daemon/worker/onednn.h"
 
 static const uint16_t *rounded(const struct model *m, const struct weights *w)
 {
@@ -13,13 +14,27 @@ static bool in_bf16(const struct model *m)
 	return m->rounded != NULL && !m->exact;
 }
 
+/* False: it is left to OpenBLAS. */
+static bool in_onednn(const struct thread_scratch *s, const struct onednn_product *product,
+    const real *a, const real *b, real *c)
+{
+#ifdef REAL_IS_DOUBLE
+	(void)s, (void)product, (void)a, (void)b, (void)c;
+	return false;
+#else
+	return s->f32 != NULL && onednn_multiply(s->f32, product, a, b, c);
+#endif
+}
+
 void model_times(const struct model *m, struct thread_scratch *s, size_t n, const real *x,
     size_t x_stride, const struct weights *w, real beta, real *y, size_t y_stride)
 {
+	const struct onednn_product product = { n, w->columns, w->rows, { x_stride, 1 },
+		{ w->columns, 1 }, y_stride, beta != 0 };
 	if (in_bf16(m))
 		gemm_bf16_nn(s->bf16, n, w->columns, w->rows, x, x_stride, rounded(m, w),
 		    w->columns, beta, y, y_stride);
-	else
+	else if (!in_onednn(s, &product, x, w->at, y))
 		gemm_nn(n, w->columns, w->rows, 1, x, x_stride, w->at, w->columns, beta, y,
 		    y_stride);
 }
@@ -27,10 +42,12 @@ void model_times(const struct model *m, struct thread_scratch *s, size_t n, cons
 void model_times_transposed(const struct model *m, struct thread_scratch *s, size_t n,
     const real *x, size_t x_stride, const struct weights *w, real beta, real *y, size_t y_stride)
 {
+	const struct onednn_product product = { n, w->rows, w->columns, { x_stride, 1 },
+		{ 1, w->columns }, y_stride, beta != 0 };
 	if (in_bf16(m))
 		gemm_bf16_nt(s->bf16, n, w->rows, w->columns, x, x_stride, rounded(m, w),
 		    w->columns, beta, y, y_stride);
-	else
+	else if (!in_onednn(s, &product, x, w->at, y))
 		gemm_nt(n, w->rows, w->columns, 1, x, x_stride, w->at, w->columns, beta, y,
 		    y_stride);
 }
@@ -39,9 +56,11 @@ void model_gather(const struct model *m, struct thread_scratch *s, const real *x
     size_t rows, const real *y, size_t y_stride, size_t columns, real *dw)
 {
 	size_t N = m->sequences * m->length;
+	const struct onednn_product product = { rows, columns, N, { 1, x_stride }, { y_stride, 1 },
+		columns, true };
 	if (in_bf16(m))
 		gemm_bf16_tn(s->bf16, rows, columns, N, x, x_stride, y, y_stride, 1, dw, columns);
-	else
+	else if (!in_onednn(s, &product, x, y, dw))
 		gemm_tn(rows, columns, N, 1, x, x_stride, y, y_stride, 1, dw, columns);
 }
 
@@ -122,6 +141,24 @@ const char *model_bf16_slow(const struct model *m)
 	if (m->virtual_members != NULL)
 		return virtual_bf16_slow(m);
 	return gemm_bf16_slow(m->scratch[0].bf16);
+}
+
+bool model_use_onednn(struct model *m)
+{
+	bool there = m->virtual_members == NULL;
+	for (unsigned t = 0; there && t < pool_threads(m->pool); t++)
+		there = onednn_create(ONEDNN_F32, &m->scratch[t].f32, NULL) == TR_OK;
+	if (!there)
+		model_end_onednn(m);
+	return there;
+}
+
+void model_end_onednn(struct model *m)
+{
+	for (unsigned t = 0; m->scratch != NULL && t < pool_threads(m->pool); t++) {
+		onednn_destroy(m->scratch[t].f32);
+		m->scratch[t].f32 = NULL;
+	}
 }
 
 void model_end_bf16(struct model *m)

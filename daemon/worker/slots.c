@@ -247,6 +247,7 @@ void model_destroy(struct model *m)
 		return;
 	virtual_destroy(m->virtual_members);
 	model_end_bf16(m);
+	model_end_onednn(m);
 	free(m->allocated);
 	free(m->dropout.allocated);
 	free(m->scratch);

@@ -131,8 +131,13 @@ tr_status trainer_choose_arithmetic(struct trainer *t, struct tr_error *error)
 {
 	const Traind__V1__Optimizer *o = t->spec->optimizer;
 	tr_status status = model_use_dropout(t->model, o->dropout, o->seed, error);
-	if (status != TR_OK || strcmp(text_or(o->dtype, ""), "bf16") != 0)
+	if (status != TR_OK)
 		return status;
+	if (strcmp(text_or(o->dtype, ""), "bf16") != 0) {
+		if (!t->strict && model_use_onednn(t->model))
+			log_info("trainer", "products of f32 are oneDNN's");
+		return TR_OK;
+	}
 	status = model_use_bf16(t->model, false, error);
 	if (status == TR_OK && model_bf16_slow(t->model) != NULL)
 		log_warn("trainer", "train.dtype bf16 is slower than f32 here: %s",

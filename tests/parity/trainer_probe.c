@@ -68,6 +68,8 @@ static void build(struct probe *p, const char *folder, size_t sequences, size_t 
 	check(model_create(&p->layout, micro, p->pool, &p->model, &error), &error);
 	if (bf16)
 		check(model_use_bf16(p->model, false, &error), &error);
+	else if (getenv("TRAINER_PROBE_OPENBLAS") == NULL)
+		(void)model_use_onednn(p->model);
 	size_t bytes = p->layout.count * sizeof(float);
 	p->arrays = (struct optim_arrays){ .params = zeroed(bytes),
 		.grads = zeroed(bytes),

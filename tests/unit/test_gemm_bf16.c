@@ -1,5 +1,5 @@
 /* Products of bf16: rounding bit for bit as the codec's reference rounds, in all variants of the ops; every form of product against sums in double of the rounded numbers, on oneDNN and without
- * it, with gaps between rows; a model that computes so against the one of f32. */
+ * it, with gaps between rows; a model that computes so against the one of f32. And those of f32 on oneDNN. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,7 @@
 #include "daemon/worker/gemm.h"
 #include "daemon/worker/gemm_bf16.h"
 #include "daemon/worker/model.h"
+#include "daemon/worker/onednn.h"
 #include "daemon/worker/slots.h"
 
 #define SIDE 200
@@ -85,11 +86,12 @@ struct case_of {
 	enum form form;
 	size_t m, n, k, a_stride, b_stride, c_stride;
 	float beta;
+	bool f32; /* nothing is rounded */
 };
 
-static float rounded(float x)
+static float rounded(const struct case_of *c, float x)
 {
-	return half_from_bf16(half_to_bf16(x));
+	return c->f32 ? x : half_from_bf16(half_to_bf16(x));
 }
 
 static void expect_product(const struct case_of *c, const float *a, const float *b,
@@ -100,10 +102,10 @@ static void expect_product(const struct case_of *c, const float *a, const float 
 			double sum = (double)c->beta * before[i * c->c_stride + j];
 			double size = fabs(sum);
 			for (size_t l = 0; l < c->k; l++) {
-				float x = rounded(c->form == TN ? a[l * c->a_stride + i]
-				                                : a[i * c->a_stride + l]);
-				float y = rounded(c->form == NT ? b[j * c->b_stride + l]
-				                                : b[l * c->b_stride + j]);
+				float x = rounded(c,
+				    c->form == TN ? a[l * c->a_stride + i] : a[i * c->a_stride + l]);
+				float y = rounded(c,
+				    c->form == NT ? b[j * c->b_stride + l] : b[l * c->b_stride + j]);
 				sum += (double)x * y;
 				size += fabs((double)x * y);
 			}
@@ -137,6 +139,21 @@ static void multiply(struct gemm_bf16 *g, const struct case_of *c, const float *
 		    c->c_stride);
 }
 
+/* Of 270; then the first ones again, where more shapes come than are kept compiled. */
+static struct case_of draw(uint64_t i)
+{
+	uint64_t at = i < 270 ? i : i - 270;
+	struct case_of p = { .form = at % FORMS };
+	size_t *size[] = { &p.m, &p.n, &p.k };
+	for (size_t s = 0; s < 3; s++)
+		*size[s] = 1 + rng_below(rng_key(5, 0, 0), s, at, at % 2 == 0 ? 9 : 130);
+	p.a_stride = (p.form == TN ? p.m : p.k) + rng_below(rng_key(5, 0, 0), 3, at, 20);
+	p.b_stride = (p.form == NT ? p.k : p.n) + rng_below(rng_key(5, 0, 0), 4, at, 20);
+	p.c_stride = p.n + rng_below(rng_key(5, 0, 0), 5, at, 20);
+	p.beta = (float)(at / 3 % 2);
+	return p;
+}
+
 static void check_products(bool plain)
 {
 	struct gemm_bf16 *g;
@@ -150,17 +167,8 @@ static void check_products(bool plain)
 		gemm_bf16_destroy(g);
 		skip();
 	}
-	/* More shapes than are kept compiled, then the first again. */
 	for (uint64_t i = 0; i < 300; i++) {
-		uint64_t at = i < 270 ? i : i - 270;
-		struct case_of p = { .form = at % FORMS };
-		size_t *size[] = { &p.m, &p.n, &p.k };
-		for (size_t s = 0; s < 3; s++)
-			*size[s] = 1 + rng_below(rng_key(5, 0, 0), s, at, at % 2 == 0 ? 9 : 130);
-		p.a_stride = (p.form == TN ? p.m : p.k) + rng_below(rng_key(5, 0, 0), 3, at, 20);
-		p.b_stride = (p.form == NT ? p.k : p.n) + rng_below(rng_key(5, 0, 0), 4, at, 20);
-		p.c_stride = p.n + rng_below(rng_key(5, 0, 0), 5, at, 20);
-		p.beta = (float)(at / 3 % 2);
+		struct case_of p = draw(i);
 		memcpy(out, c, SIDE * SIDE * sizeof(float));
 		multiply(g, &p, a, b, out);
 		expect_product(&p, a, b, c, out);
@@ -182,6 +190,35 @@ static void test_onednn(void **state)
 {
 	(void)state;
 	check_products(false);
+}
+
+static void test_onednn_f32(void **state)
+{
+	(void)state;
+	struct onednn *o;
+	struct tr_error why;
+	if (onednn_create(ONEDNN_F32, &o, &why) != TR_OK) {
+		printf("skipped: %s\n", why.text);
+		skip();
+	}
+	float *a = noise(SIDE * SIDE, 1), *b = noise(SIDE * SIDE, 2), *c = noise(SIDE * SIDE, 3);
+	float *out = noise(SIDE * SIDE, 3);
+	for (uint64_t i = 0; i < 300; i++) {
+		struct case_of p = draw(i);
+		const struct onednn_product product = { p.m, p.n, p.k,
+			{ p.form == TN ? 1 : p.a_stride, p.form == TN ? p.a_stride : 1 },
+			{ p.form == NT ? 1 : p.b_stride, p.form == NT ? p.b_stride : 1 },
+			p.c_stride, p.beta != 0 };
+		p.f32 = true;
+		memcpy(out, c, SIDE * SIDE * sizeof(float));
+		assert_true(onednn_multiply(o, &product, a, b, out));
+		expect_product(&p, a, b, c, out);
+	}
+	onednn_destroy(o);
+	free(a);
+	free(b);
+	free(c);
+	free(out);
 }
 
 /* ---- a model ---- */
@@ -223,14 +260,18 @@ static void finish(struct fixture *f)
 	free(f->params);
 }
 
-enum mode { F32, PLAIN, FAST };
+enum mode { F32, PLAIN, FAST, F32_ONEDNN };
 
 static struct model *model_of(struct fixture *f, enum mode mode, float *grads)
 {
 	struct model *m;
 	assert_int_equal(model_create(&f->layout, SEQUENCES, f->pool, &m, NULL), TR_OK);
 	assert_int_equal(model_use_dropout(m, f->dropout, 1, NULL), TR_OK);
-	if (mode != F32)
+	if (mode == F32_ONEDNN && !model_use_onednn(m)) {
+		model_destroy(m);
+		return NULL;
+	}
+	if (mode == PLAIN || mode == FAST)
 		assert_int_equal(model_use_bf16(m, mode == PLAIN, NULL), TR_OK);
 	model_bind(m, f->params, grads);
 	return m;
@@ -288,6 +329,32 @@ static void test_model(void **state)
 	check_model(MODEL_LLAMA, 0);
 }
 
+static void test_f32_model(void **state)
+{
+	(void)state;
+	for (enum model_preset preset = MODEL_GPT2; preset <= MODEL_LLAMA; preset++) {
+		struct fixture f;
+		start(&f, preset);
+		size_t count = f.layout.count;
+		float *grads = noise(count, 5), *plain = noise(count, 6);
+		struct model *m = model_of(&f, F32_ONEDNN, grads),
+		             *openblas = model_of(&f, F32, plain);
+		bool there = m != NULL;
+		if (there) {
+			double loss = gradient(&f, m, grads), other = gradient(&f, openblas, plain);
+			assert_true(distance(grads, plain, count) < 1e-5);
+			assert_true(fabs(loss - other) < 1e-6 * other);
+		}
+		model_destroy(m);
+		model_destroy(openblas);
+		free(grads);
+		free(plain);
+		finish(&f);
+		if (!there)
+			skip();
+	}
+}
+
 /* What is left out is the same in bf16: else the two gradients had little in common. */
 static void test_dropout(void **state)
 {
@@ -333,7 +400,9 @@ int main(void)
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_onednn),
+		cmocka_unit_test(test_onednn_f32),
 		cmocka_unit_test(test_model),
+		cmocka_unit_test(test_f32_model),
 		cmocka_unit_test(test_dropout),
 		cmocka_unit_test(test_parameters_change),
 	};
