@@ -234,7 +234,12 @@ TR_API tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct 
 TR_API tr_status tr_round_contributors(tr_group *group, uint64_t *peers, size_t max, size_t *count,
     struct tr_error *error);
 
-enum { TR_CONTRIBUTE = 1 }; /* flag: the buffer's content counts */
+/* Flags of an op. */
+enum {
+	TR_CONTRIBUTE = 1, /* the buffer's content counts */
+	/* The next call waits for it (tr_wait, tr_round_commit): the engine hears of both at once, so it wakes up once for them, and the op begins with that call. */
+	TR_THEN_WAIT = 2,
+};
 
 enum { TR_BLOCK_RANK_MAX = 8 };
 /* Elements that lie apart in memory: a shard of a tensor, say. Element (i, j, ...) is at i * strides[0] + j * strides[1] + ...
@@ -302,7 +307,7 @@ struct tr_op {
 	enum tr_codec codec;
 	enum tr_algorithm algorithm; /* TR_AUTO: the group's */
 	unsigned root;  /* contributor: TR_BROADCAST and TR_RECV: source; TR_SEND: destination */
-	unsigned flags; /* TR_CONTRIBUTE */
+	unsigned flags; /* TR_CONTRIBUTE, TR_THEN_WAIT */
 	const struct tr_block *input_block,
 	    *output_block; /* NULL: contiguous; borrowed until return */
 	/* Error feedback of a sum with a codec: `count` floats each, in the op's order. What this peer gives is encoded from a = input + beta *

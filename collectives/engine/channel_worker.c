@@ -309,12 +309,6 @@ static tr_status gone(struct channel_worker *worker, struct tr_error *error)
 	return st != TR_OK ? st : tr_error_set(error, TR_EUNAVAILABLE, "traind is gone");
 }
 
-tr_status channel_worker_submit(struct channel_worker *worker,
-    const struct channel_submission *submission, struct tr_error *error)
-{
-	return channel_worker_submit_extended(worker, submission, NULL, error);
-}
-
 /* After our own turn: the engine did not know the member yet, or left something for its next one. */
 static void ring_if_left(struct channel_worker *worker)
 {
@@ -350,10 +344,11 @@ static tr_status put(struct channel_worker *worker, const struct channel_submiss
 }
 
 tr_status channel_worker_note(struct channel_worker *worker,
-    const struct channel_submission *submission, struct tr_error *error)
+    const struct channel_submission *submission, const struct channel_extra *extra,
+    struct tr_error *error)
 {
 	bool behind;
-	tr_status st = put(worker, submission, NULL, &behind, error);
+	tr_status st = put(worker, submission, extra, &behind, error);
 	worker->unrung = worker->unrung || (st == TR_OK && !behind);
 	return st;
 }
@@ -366,7 +361,7 @@ static void ring_unless(struct channel_worker *worker, bool behind)
 	ring_engine(worker);
 }
 
-tr_status channel_worker_submit_extended(struct channel_worker *worker,
+tr_status channel_worker_submit(struct channel_worker *worker,
     const struct channel_submission *submission, const struct channel_extra *extra,
     struct tr_error *error)
 {

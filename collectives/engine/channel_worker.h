@@ -30,16 +30,14 @@ void *channel_worker_alloc_sparse(struct channel_worker *worker, size_t bytes);
 tr_status channel_worker_locate(const struct channel_worker *worker, const void *data, size_t bytes,
     uint32_t *arena, uint64_t *offset);
 
-/* Puts a submission without an answer. TR_EUNAVAILABLE: the engine is gone; or how the member ended. */
+/* Puts a submission without an answer; `extra` of one that is extended, else NULL. TR_EUNAVAILABLE: the engine is gone; or how the member ended. */
 tr_status channel_worker_submit(struct channel_worker *worker,
-    const struct channel_submission *submission, struct tr_error *error);
-/* The same; `extra` of one that is extended. */
-tr_status channel_worker_submit_extended(struct channel_worker *worker,
     const struct channel_submission *submission, const struct channel_extra *extra,
     struct tr_error *error);
 /* Puts one that the engine need not see before the next call or submission: nobody is woken for it. */
 tr_status channel_worker_note(struct channel_worker *worker,
-    const struct channel_submission *submission, struct tr_error *error);
+    const struct channel_submission *submission, const struct channel_extra *extra,
+    struct tr_error *error);
 /* Puts a submission and waits for its answer; returns the answer's status. */
 tr_status channel_worker_call(struct channel_worker *worker, struct channel_submission *submission,
     struct channel_answer *answer, struct tr_error *error);

@@ -65,7 +65,7 @@ static tr_status check_as_engine(const struct tr_group *group, const struct tr_o
 static tr_status check_values(const struct tr_group *group, const struct tr_op *op,
     struct tr_error *error)
 {
-	if ((op->flags & ~(unsigned)TR_CONTRIBUTE) != 0 || op->count > SIZE_MAX / 8)
+	if ((op->flags & ~(unsigned)(TR_CONTRIBUTE | TR_THEN_WAIT)) != 0 || op->count > SIZE_MAX / 8)
 		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": flags %u, %zu elements",
 		    op->tag, op->flags, op->count);
 	struct scope scope;
@@ -345,6 +345,14 @@ static void put_block(struct channel_block *to, const struct tr_block *from)
 	}
 }
 
+static tr_status tell_engine(const struct tr_group *group, const struct tr_op *op,
+    const struct channel_submission *s, const struct channel_extra *extra, struct tr_error *error)
+{
+	return (op->flags & TR_THEN_WAIT) != 0
+	    ? channel_worker_note(group->channel, s, extra, error)
+	    : channel_worker_submit(group->channel, s, extra, error);
+}
+
 static tr_status put_op(const struct tr_group *group, const struct op_plan *plan,
     const struct op_uses *uses, struct tr_error *error)
 {
@@ -369,7 +377,7 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 	if (st != TR_OK)
 		return st;
 	if (s.extended == 0)
-		return channel_worker_submit(group->channel, &s, error);
+		return tell_engine(group, op, &s, NULL, error);
 	memset(&extra, 0, sizeof(extra));
 	extra.own_elements = plan->own_elements;
 	put_block(&extra.output_block, op->output_block);
@@ -390,7 +398,7 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 		st = put_residual(group, plan, op->residual_next, &extra.residual_next, error);
 	if (st != TR_OK)
 		return st;
-	return channel_worker_submit_extended(group->channel, &s, &extra, error);
+	return tell_engine(group, op, &s, &extra, error);
 }
 
 tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error)
@@ -470,7 +478,7 @@ tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 		    tag);
 	if (tag_set_add(&group->released, tag, 0) != TR_OK)
 		return tr_error_set(error, TR_ENOMEM, "release: out of memory");
-	st = channel_worker_note(group->channel, &s, error);
+	st = channel_worker_note(group->channel, &s, NULL, error);
 	if (st != TR_OK)
 		return st;
 	forget_uses(group, tag);

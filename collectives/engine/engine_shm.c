@@ -62,8 +62,10 @@ static bool on_look(void *arg)
 {
 	const struct engine *engine = arg;
 	bool moved = false;
-	for (struct member *member = engine->members; member != NULL; member = member->next)
+	for (struct member *member = engine->members; member != NULL; member = member->next) {
+		moved |= member_calls_serve(member);
 		moved |= member_board_look(member);
+	}
 	return moved;
 }
 

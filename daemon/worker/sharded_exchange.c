@@ -30,6 +30,7 @@ bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope 
 	op.count = count;
 	op.reduce = how;
 	op.scope = (struct tr_scope){ scope->members, scope->count };
+	op.flags |= TR_THEN_WAIT;
 	x->status = tr_submit(x->group, &op, &x->error);
 	double since_s = trainer_monotonic_s();
 	if (x->status == TR_OK)

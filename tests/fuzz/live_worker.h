@@ -41,7 +41,7 @@ static void live_call(struct live_worker *worker, struct channel_submission s)
 {
 	if (s.call != CHANNEL_SUBMIT)
 		s.id = ++worker->calls;
-	(void)channel_worker_submit(worker->channel, &s, NULL);
+	(void)channel_worker_submit(worker->channel, &s, NULL, NULL);
 }
 
 static void live_submit(struct live_worker *worker, struct channel_submission s)

@@ -107,7 +107,7 @@ static void submissions_go_round(void **state)
 	struct tr_error error;
 	for (uint32_t tag = 0; tag < 3 * TR_CHANNEL_RING; tag++) {
 		s.tag = tag;
-		assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_OK);
+		assert_int_equal(channel_worker_submit(ends->worker, &s, NULL, &error), TR_OK);
 		if (tag % 100 == 99)
 			for (uint32_t k = tag - 99; k <= tag; k++) {
 				struct channel_submission got;
@@ -135,13 +135,13 @@ static void a_note_waits_for_company(void **state)
 	(void)rings(ends);
 	for (unsigned turn = 0; turn < 3; turn++) {
 		for (unsigned k = 0; k <= turn; k++)
-			assert_int_equal(channel_worker_note(ends->worker, &note, &error), TR_OK);
+			assert_int_equal(channel_worker_note(ends->worker, &note, NULL, &error), TR_OK);
 		assert_int_equal(rings(ends), 0);
-		assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_OK);
+		assert_int_equal(channel_worker_submit(ends->worker, &s, NULL, &error), TR_OK);
 		assert_int_equal(rings(ends), 1);
 		/* It looks again by itself. */
-		assert_int_equal(channel_worker_note(ends->worker, &note, &error), TR_OK);
-		assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_OK);
+		assert_int_equal(channel_worker_note(ends->worker, &note, NULL, &error), TR_OK);
+		assert_int_equal(channel_worker_submit(ends->worker, &s, NULL, &error), TR_OK);
 		assert_int_equal(rings(ends), 0);
 		for (unsigned k = 0; k < turn + 4; k++) {
 			assert_int_equal(channel_host_take(ends->host, &got, &error), TR_OK);
@@ -200,7 +200,7 @@ static void the_end_is_told(void **state)
 	assert_int_equal(channel_worker_call(ends->worker, &s, &answer, &error), TR_EEVICTED);
 	assert_string_equal(error.text, "silent for 2.0 s");
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_int_equal(channel_worker_submit(ends->worker, &s, &error), TR_EEVICTED);
+	assert_int_equal(channel_worker_submit(ends->worker, &s, NULL, &error), TR_EEVICTED);
 	assert_false(channel_worker_progress(ends->worker, 0));
 }
 
@@ -223,7 +223,7 @@ static void the_end_is_told_when_the_ring_is_full(void **state)
 	tr_status st = TR_OK;
 	assert_int_equal(pthread_create(&thread, NULL, end_when_full, ends), 0);
 	for (int i = 0; i <= TR_CHANNEL_RING && st == TR_OK; i++)
-		st = channel_worker_submit(ends->worker, &s, &error);
+		st = channel_worker_submit(ends->worker, &s, NULL, &error);
 	assert_int_equal(st, TR_EEVICTED);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }

@@ -81,6 +81,66 @@ static void a_child_of_fork_has_no_part_in_the_group(void **state)
 	fx_stop(fx);
 }
 
+struct summer {
+	pthread_t thread;
+	tr_group *group;
+	float *data;
+	struct tr_error error;
+	tr_status status;
+};
+
+enum { SUMS = 300, NUMBERS = 1000 };
+
+/* Each is told with what waits for it: a wait, or the commit. */
+static void *sum_on(void *arg)
+{
+	static const uint32_t both[] = { 0, 1 };
+	struct summer *s = arg;
+	struct tr_round round;
+	struct tr_op op = TR_OP_INIT;
+	op.count = NUMBERS;
+	op.flags |= TR_THEN_WAIT;
+	op.scope = (struct tr_scope){ both, 2 };
+	s->status = TR_OK;
+	for (uint32_t tag = 0; s->status == TR_OK && tag < SUMS; tag++) {
+		float *at = s->data + (size_t)tag % 2 * NUMBERS;
+		bool last = tag == SUMS - 1;
+		for (unsigned i = 0; i < NUMBERS; i++)
+			at[i] = (float)(tag + i);
+		op.tag = tag;
+		op.output = at;
+		s->status = tr_submit(s->group, &op, &s->error);
+		if (s->status == TR_OK)
+			s->status = last ? tr_round_commit(s->group, NULL, &round, &s->error)
+			                 : tr_wait(s->group, tag, &s->error);
+		for (unsigned i = 0; s->status == TR_OK && i < NUMBERS; i++)
+			if (at[i] != 2 * (float)(tag + i))
+				s->status = tr_error_set(&s->error, TR_EDIGEST,
+				    "sum %u, number %u: %g", tag, i, (double)at[i]);
+		if (s->status == TR_OK && tag > 0 && !last)
+			s->status = tr_release(s->group, tag - 1, &s->error);
+	}
+	return NULL;
+}
+
+static void an_op_may_be_told_with_the_call_that_waits_for_it(void **state)
+{
+	(void)state;
+	void *memory[2];
+	struct fx *fx = fx_begin(2, 2 * NUMBERS * sizeof(float), memory);
+	struct summer summers[2];
+	for (unsigned i = 0; i < 2; i++) {
+		summers[i] = (struct summer){ .group = fx->hosts[i].group, .data = memory[i] };
+		assert_int_equal(pthread_create(&summers[i].thread, NULL, sum_on, &summers[i]), 0);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		(void)pthread_join(summers[i].thread, NULL);
+	for (unsigned i = 0; i < 2; i++)
+		if (summers[i].status != TR_OK)
+			fail_msg("%u: %s", i, summers[i].error.text);
+	fx_stop(fx);
+}
+
 static void not_joined(const struct tr_join_options *options, const char *why)
 {
 	struct tr_error error = { 0 };
@@ -127,6 +187,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(options_that_no_group_has_are_refused_at_once),
 		cmocka_unit_test(a_child_of_fork_has_no_part_in_the_group),
+		cmocka_unit_test(an_op_may_be_told_with_the_call_that_waits_for_it),
 	};
 	return cmocka_run_group_tests_name("coll group", tests, NULL, NULL);
 }

@@ -131,7 +131,7 @@ static struct channel_control *page(struct fx_host *host)
 static void put(struct fx_host *host, const struct channel_submission *s)
 {
 	struct tr_error error;
-	(void)channel_worker_submit(host->group->channel, s, &error);
+	(void)channel_worker_submit(host->group->channel, s, NULL, &error);
 }
 
 typedef void trick_fn(struct fx_host *host);
@@ -267,7 +267,7 @@ static void noise_in_the_rings(void **state)
 			s.count = rng_below(key, i, 103, 1000);
 			s.dtype = (uint8_t)rng_below(key, i, 104, 5);
 			s.reduce = (uint8_t)rng_below(key, i, 105, 6);
-			st = channel_worker_submit(host->group->channel, &s, &error);
+			st = channel_worker_submit(host->group->channel, &s, NULL, &error);
 		}
 		FX_WAIT(fx, host->failed == TR_EPROTO);
 		fx_stop(fx);
