@@ -105,6 +105,17 @@ static struct plan_exchange without_last(const struct collective_log *log,
 	return all;
 }
 
+/* By what is multiplied: a token's products with parameters, and with the keys and values before it, half of the sequence in the mean. */
+static double again_share(const struct model_config *model, uint32_t sequence_length)
+{
+	double width = model->width, queries = (double)model_queries(model),
+	       last = (double)model->hidden * width;
+	double products = width * ((double)model_qkv(model) + (double)model_up(model)) +
+	    queries * width + last;
+
+	return 1 - last / (products + queries * sequence_length);
+}
+
 static tr_status derive(const struct model_config *model, uint32_t sequence_length, uint32_t tp,
     bool sequence_parallel, struct plan_derived *made, struct tr_error *error)
 {
@@ -140,6 +151,7 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 			    COLLECTIVES, MESH_TP, 1);
 		}
 	}
+	made->again_share = again_share(model, sequence_length);
 	made->again = without_last(&log, &strategy, made->exchange[SECTION_LAYER][PHASE_FORWARD]);
 	made->possible = true;
 	return TR_OK;

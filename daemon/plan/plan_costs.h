@@ -54,6 +54,7 @@ struct plan_derived {
 	struct plan_exchange exchange[SECTIONS][2]; /* PHASE_FORWARD, PHASE_BACKWARD */
 	struct plan_exchange
 	    again; /* of a layer's forward in the backward pass, if it is computed again: all but the sum of its result */
+	double again_share; /* of the forward time of a layer what computing it again takes: it stops before the product that makes its result */
 	uint64_t parameters[SECTIONS]; /* at one worker; SECTION_HEAD: with the table */
 	uint64_t table;                /* of them in a tied table, else 0 */
 	uint64_t shared[SECTIONS];     /* of the parameters those that all of tp hold */

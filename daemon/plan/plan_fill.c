@@ -324,12 +324,13 @@ static int slower(const void *a, const void *b)
 
 double plan_bound_s(const struct plan_layout *l, const struct plan_choice *choice)
 {
-	const struct plan_cost *cost = plan_layout_cost(l, choice, NULL);
+	const struct plan_derived *of = NULL;
+	const struct plan_cost *cost = plan_layout_cost(l, choice, &of);
 	uint32_t groups = choice->mesh.size[MESH_DP] * choice->mesh.size[MESH_PP],
 	         tp = choice->mesh.size[MESH_TP];
 	double speeds[PLAN_WORKERS_MAX], speed = 0;
 	double layer = both(cost->time[SECTION_LAYER]) +
-	    (choice->recompute ? cost->time[SECTION_LAYER].forward_s : 0);
+	    (choice->recompute ? of->again_share * cost->time[SECTION_LAYER].forward_s : 0);
 	double once = layer * l->in->model->layers + both(cost->time[SECTION_EMBEDDING]) +
 	    both(cost->time[SECTION_HEAD]);
 

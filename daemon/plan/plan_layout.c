@@ -315,7 +315,7 @@ static void add_section(const struct plan_layout *l, const struct plan_group *gr
 
 	if (recompute) {
 		backward += exchange_s(l, group, &l->of_tp->again);
-		backward_s += forward_s;
+		backward_s += l->of_tp->again_share * forward_s;
 	}
 	stage->forward_s += times * (forward_s + forward);
 	stage->backward_s += times * (backward_s + backward);

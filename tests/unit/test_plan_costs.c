@@ -69,6 +69,11 @@ static void a_layer_again_has_one_sum_less(void **state)
 	assert_true(own[1].again.bytes == 1.5 * stream);
 	assert_int_equal(all[0].again.latencies, 0);
 	assert_true(all[0].again.bytes == 0);
+	/* Of 12 x 64 x 64 products a token, and 64 x 32 with keys and values, it leaves out 4 x 64 x 64. */
+	for (size_t i = 0; i < 2; i++) {
+		assert_true(all[i].again_share == 1 - 16384.0 / 51200);
+		assert_true(own[i].again_share == all[i].again_share);
+	}
 }
 
 /* Measured without, planned with: what was measured so differs by the same (tests/system/test_plan_measure.py). */
