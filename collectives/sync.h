@@ -169,7 +169,7 @@ struct tr_sync_options {
 	bool share_by_speed;
 	enum tr_sync_weights weights;
 	/* Memory of this group's tr_alloc (TR_EINVAL: it is not) that is no declared state, for as many numbers as the tensors have together, in which nobody needs anything while tr_sync_start or tr_sync_step runs: the caller's gradients,
-	 * say. Movements are then summed there, and a member without an overlap holds 4 bytes a parameter less. NULL: tr_sync takes memory of its own. Not with an overlap or alone_steps: then a sum is on its way
+	 * say. Movements are then summed there, and a member without an overlap holds 4 bytes a parameter less. NULL: tr_sync takes memory of its own. Not with an overlap, in eager mode or with alone_steps: then a sum is on its way
 	 * while the caller works. */
 	float *scratch;
 };

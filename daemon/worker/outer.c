@@ -46,7 +46,8 @@ static tr_status create_sync(struct trainer *t, struct tr_error *error)
 	options.peers_most = t->peers_most;
 	options.lr_probe = probe;
 	options.lr_probe_arg = t;
-	if (status == TR_OK && options.overlap == 0 && options.alone_steps == 0)
+	if (status == TR_OK && options.overlap == 0 && options.mode != TR_SYNC_EAGER &&
+	    options.alone_steps == 0)
 		options.scratch = t->arrays.grads;
 	struct tr_sync_tensor *tensors = calloc(t->layout.tensor_count, sizeof(*tensors));
 	if (status == TR_OK && tensors == NULL)
