@@ -38,7 +38,7 @@ static tr_status check_counts(const struct tr_sync_options *o, unsigned layers,
 {
 	if (layers == 0)
 		return refuse(error, "layers", 0, "at least 1");
-	if (o->steps > STEPS_MOST && o->steps != TR_SYNC_ALL_DONE)
+	if (o->steps > STEPS_MOST && !sync_schedule_is_over(o->steps))
 		return refuse(error, "steps", (double)o->steps, "0 (without end) to 2^53");
 	if (o->inner_steps > STEPS_MOST)
 		return refuse(error, "inner_steps", (double)o->inner_steps, "0 to 2^53");

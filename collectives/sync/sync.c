@@ -114,7 +114,7 @@ static void choose_rate(struct tr_sync *s)
 /* False: there is no such round. */
 static bool enter_slot(struct tr_sync *s, uint64_t round)
 {
-	if (!pace_decides(&s->options) || s->options.steps == TR_SYNC_ALL_DONE)
+	if (!pace_decides(&s->options) || sync_schedule_is_over(s->options.steps))
 		return sync_schedule_slot(&s->schedule, round, &s->slot);
 	s->paced_by = s->agreed;
 	s->slot.fragment = (unsigned)((round - 1) % s->options.fragments);
