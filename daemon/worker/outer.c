@@ -392,6 +392,8 @@ static void forget_moments(struct trainer *t)
 static tr_status started(struct trainer *t, const struct tr_sync_now *now, struct tr_error *error)
 {
 	uint64_t read = t->counters->step;
+	bool merged_last = now->finished && now->after.round == 0;
+	t->outer.round = merged_last ? now->round : now->round - 1;
 	take_start(t);
 	begin_moments(t, now);
 	t->counters->step = step_of(t, now);
