@@ -85,7 +85,8 @@ struct tr_sync_tensor {
 	uint64_t reserved[2]; /* zero */
 };
 
-/* struct tr_sync_options, steps: what was saved had them all, as where a program that had ended is started again. Who says so gives its state in tr_sync_start, and with it how far training is, to those who begin with less; all are finished when it returns. */
+/* struct tr_sync_options, steps: what was saved had them all, as where a program that had ended is started again. Who says so gives its state in tr_sync_start, and with it how far training is, to those who begin with less; all are finished when it returns.
+ * TR_SYNC_ALL_DONE - n, with n up to 2^53, is the same: n is the program's, who begins with less has it from tr_sync_steps. So many steps more than all were saved, say. */
 #define TR_SYNC_ALL_DONE UINT64_MAX
 
 /* Zero (in the fields where zero says something: a negative number) means as the mode's paper has it. */
@@ -169,7 +170,7 @@ struct tr_sync_options {
 	bool share_by_speed;
 	enum tr_sync_weights weights;
 	/* Memory of this group's tr_alloc (TR_EINVAL: it is not) that is no declared state, for as many numbers as the tensors have together, in which nobody needs anything while tr_sync_start or tr_sync_step runs: the caller's gradients,
-	 * say. Movements are then summed there, and a member without an overlap holds 4 bytes a parameter less. NULL: tr_sync takes memory of its own. Not with an overlap or alone_steps: then a sum is on its way
+	 * say. Movements are then summed there, and a member without an overlap holds 4 bytes a parameter less. NULL: tr_sync takes memory of its own. Not with an overlap, in eager mode or with alone_steps: then a sum is on its way
 	 * while the caller works. */
 	float *scratch;
 };

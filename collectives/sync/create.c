@@ -309,6 +309,11 @@ struct sync_costs *tr_sync_costs(tr_sync *s)
 	return &s->counters->costs;
 }
 
+float *tr_sync_outer_memory(tr_sync *s, size_t tensor)
+{
+	return tensor < s->tensor_count ? s->outer + s->tensors[tensor].offset : NULL;
+}
+
 const float *tr_sync_outer(const tr_sync *s, size_t tensor)
 {
 	return tensor < s->tensor_count ? s->outer + s->tensors[tensor].offset : NULL;

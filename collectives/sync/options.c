@@ -38,7 +38,7 @@ static tr_status check_counts(const struct tr_sync_options *o, unsigned layers,
 {
 	if (layers == 0)
 		return refuse(error, "layers", 0, "at least 1");
-	if (o->steps > STEPS_MOST && o->steps != TR_SYNC_ALL_DONE)
+	if (o->steps > STEPS_MOST && !sync_schedule_is_over(o->steps))
 		return refuse(error, "steps", (double)o->steps, "0 (without end) to 2^53");
 	if (o->inner_steps > STEPS_MOST)
 		return refuse(error, "inner_steps", (double)o->inner_steps, "0 to 2^53");
@@ -209,7 +209,8 @@ tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, stru
 	if (o->carry && (o->overlap == 0 || o->mode == TR_SYNC_EAGER))
 		return refuse(error, "carry", 1,
 		    o->overlap == 0 ? "0 (false) without an overlap" : "0 (false) in eager mode");
-	if (o->scratch && (o->overlap != 0 || o->alone_steps > 0))
+	/* Eager by time overlaps a whole period, of steps that nobody counts. */
+	if (o->scratch && (o->overlap != 0 || o->mode == TR_SYNC_EAGER || o->alone_steps > 0))
 		return tr_error_set(error, TR_EINVAL,
 		    "sync.scratch: found one, allowed: none with an overlap or alone_steps, where "
 		    "a sum is on its way while the caller works");

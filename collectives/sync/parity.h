@@ -116,4 +116,8 @@ void *parity_room(tr_group *group, struct parity_room *room, size_t bytes);
  * that do not; among these the digest that most hold; else the one of the lowest index, who has been there longest. Pure. */
 unsigned parity_right(const struct parity_record *records, size_t stride, unsigned contributors);
 
+/* The outer parameters of tensor `tensor`, for a parity of the caller's own when all is merged. */
+struct tr_sync;
+float *tr_sync_outer_memory(struct tr_sync *sync, size_t tensor);
+
 #endif

@@ -21,7 +21,7 @@ uint64_t sync_schedule_rounds(const struct sync_schedule *s)
 {
 	if (s->steps == 0)
 		return UINT64_MAX;
-	return s->steps == UINT64_MAX ? 0 : regular_rounds(s) + s->fragments;
+	return sync_schedule_is_over(s->steps) ? 0 : regular_rounds(s) + s->fragments;
 }
 
 bool sync_schedule_slot(const struct sync_schedule *s, uint64_t round, struct sync_slot *slot)

@@ -16,8 +16,7 @@
 enum { SYNC_FRAGMENTS_MAX = 64 };
 
 struct sync_schedule {
-	uint64_t
-	    steps; /* inner steps in all; 0: without end; UINT64_MAX (TR_SYNC_ALL_DONE): none is left */
+	uint64_t steps;     /* inner steps in all; 0: without end; see sync_schedule_is_over */
 	uint64_t period;    /* H >= fragments */
 	uint64_t overlap;   /* tau <= H / fragments */
 	unsigned fragments; /* P >= 1 */
@@ -28,6 +27,12 @@ struct sync_slot {
 	unsigned fragment;
 	uint64_t take, merge; /* inner steps */
 };
+
+/* TR_SYNC_ALL_DONE, or somewhat less: none is left. */
+static inline bool sync_schedule_is_over(uint64_t steps)
+{
+	return steps >= UINT64_MAX - (UINT64_C(1) << 53);
+}
 
 /* Of round `round` (from before + 1). False: there is none, training ended with the round before. */
 bool sync_schedule_slot(const struct sync_schedule *schedule, uint64_t round,

@@ -101,28 +101,6 @@ static tr_status check_places(const struct tr_sync *s, struct tr_error *error)
 	    s->round.contributors, s->options.peers_most);
 }
 
-/* Begins the round after the last merged one, again if it has been begun before. */
-tr_status sync_begin(struct tr_sync *s, struct tr_error *error)
-{
-	uint64_t before = s->round.round;
-	tr_status status;
-
-	do {
-		s->compared = s->settled = s->closed = s->defers = false;
-		status = tr_round_begin(s->group, &s->round, error);
-		if (s->round.round != before || s->begun_s == 0)
-			s->begun_s = sync_monotonic_s();
-		if (status == TR_OK)
-			status = check_places(s, error);
-		if (status == TR_OK && s->leases)
-			status = sync_leasing_submit(s, sync_contributes(s) ? TR_CONTRIBUTE : 0,
-			    error);
-		if (status == TR_OK && s->taken && !s->committed)
-			status = submit(s, error);
-	} while (status == TR_ERESTART);
-	return status;
-}
-
 /* A round that is begun again finds a peer that has trained already: its learning rate stays. */
 static void choose_rate(struct tr_sync *s)
 {
@@ -136,7 +114,7 @@ static void choose_rate(struct tr_sync *s)
 /* False: there is no such round. */
 static bool enter_slot(struct tr_sync *s, uint64_t round)
 {
-	if (!pace_decides(&s->options) || s->options.steps == TR_SYNC_ALL_DONE)
+	if (!pace_decides(&s->options) || sync_schedule_is_over(s->options.steps))
 		return sync_schedule_slot(&s->schedule, round, &s->slot);
 	s->paced_by = s->agreed;
 	s->slot.fragment = (unsigned)((round - 1) % s->options.fragments);
@@ -147,6 +125,45 @@ static bool enter_slot(struct tr_sync *s, uint64_t round)
 static bool is_late(const struct tr_sync *s)
 {
 	return s->options.steps > 0 && s->progress.step >= s->options.steps;
+}
+
+/* A joiner needs some of the state first: where training is, and how long it goes on, is the group's affair; so are the ops of a round in a race, and whether there are any, as in a round of the caller's own, behind
+ * the last merge. */
+static tr_status follow(struct tr_sync *s, struct tr_error *error)
+{
+	tr_status status = s->round.receive_state ? arriving_head(s, error) : TR_OK;
+
+	if (status != TR_OK)
+		return status;
+	sync_follow_schedule(s);
+	s->agreed = s->counters->agreed;
+	s->finished = !enter_slot(s, s->round.round);
+	s->follows = true;
+	return TR_OK;
+}
+
+/* Begins the round after the last merged one, again if it has been begun before. */
+tr_status sync_begin(struct tr_sync *s, struct tr_error *error)
+{
+	uint64_t before = s->round.round;
+	tr_status status;
+
+	do {
+		s->compared = s->settled = s->closed = s->defers = false;
+		status = tr_round_begin(s->group, &s->round, error);
+		if (s->round.round != before || s->begun_s == 0)
+			s->begun_s = sync_monotonic_s();
+		if (status == TR_OK)
+			status = check_places(s, error);
+		if (status == TR_OK && !s->follows)
+			status = follow(s, error);
+		if (status == TR_OK && s->leases && !s->finished)
+			status = sync_leasing_submit(s, sync_contributes(s) ? TR_CONTRIBUTE : 0,
+			    error);
+		if (status == TR_OK && s->taken && !s->committed)
+			status = submit(s, error);
+	} while (status == TR_ERESTART);
+	return status;
 }
 
 static tr_status no_samples(const struct tr_sync *s, struct tr_error *error)
@@ -439,31 +456,6 @@ static tr_status sit_out(struct tr_sync *s, struct tr_error *error)
 	return status == TR_OK ? next_round(s, error) : status;
 }
 
-static tr_status wait_head(struct tr_sync *s, struct tr_error *error)
-{
-	tr_status status = TR_OK;
-
-	while (status == TR_OK && s->round.receive_state) {
-		status = arriving_head(s, error);
-		if (status == TR_ERESTART)
-			status = sync_begin(s, error);
-		else
-			break;
-	}
-	return status;
-}
-
-/* A joiner needs some of the state first: where training is, and how long it goes on, is the group's affair; so are the ops of a round in a race. */
-static tr_status begin_first(struct tr_sync *s, struct tr_error *error)
-{
-	tr_status status = sync_begin(s, error);
-
-	if (status == TR_OK)
-		status = wait_head(s, error);
-	sync_follow_schedule(s);
-	return status;
-}
-
 /* One that holds no samples waits until all have begun the round: then its lease is agreed. */
 static tr_status enroll(struct tr_sync *s, struct tr_error *error)
 {
@@ -494,12 +486,10 @@ tr_status tr_sync_start(tr_sync *s, struct tr_sync_now *now, struct tr_error *er
 	if (s->trains)
 		return tr_error_set(error, TR_EINVAL, "sync: training was started before");
 	s->started = true;
-	tr_status status = begin_first(s, error);
-	s->agreed = s->counters->agreed;
+	tr_status status = sync_begin(s, error);
 	if (status == TR_OK)
 		status = check_policy(s, error);
-	if (status == TR_OK && !enter_slot(s, s->round.round)) {
-		s->finished = true;
+	if (status == TR_OK && s->finished) {
 		status = arriving_all(s, error);
 		now->after = s->round;
 	}

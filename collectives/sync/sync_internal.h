@@ -119,6 +119,7 @@ struct tr_sync {
 	struct tr_round round; /* under way */
 	struct sync_slot slot;
 	bool taken, finished;
+	bool follows; /* it knows where training is, and how long it goes on */
 	struct pace_progress progress;
 	struct pace_agreed
 	    paced_by; /* what was agreed when the round began: its commit changes that before its merge */

@@ -9,26 +9,47 @@
 
 enum { ARRAYS = 3, TEXT_BYTES = 512, MORE_BYTES = 128 };
 
+static void add(struct parity *p, const char *what, const struct layout_tensor *tensor, float *data)
+{
+	p->parts[p->count++] = (struct parity_part){ .what = what,
+		.tensor = tensor->name,
+		.data = data,
+		.bytes = layout_numbers(tensor) * sizeof(float) };
+}
+
+/* What is written of a sync mode is tr_sync's; moments are each worker's own. */
+static void add_outer(struct trainer *t)
+{
+	struct parity *p = &t->alike.parity;
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		float *momentum = tr_sync_momentum(t->outer.sync, i);
+		add(p, "parameters", &t->layout.tensors[i], tr_sync_outer_memory(t->outer.sync, i));
+		if (momentum != NULL)
+			add(p, "outer momentum", &t->layout.tensors[i], momentum);
+		t->alike.arrays = momentum != NULL ? 2 : 1;
+	}
+}
+
 tr_status alike_create(struct trainer *t, struct tr_error *error)
 {
 	struct parity *p = &t->alike.parity;
 	tr_status status = parity_create(p, t->group, TAG_PARITY, error);
 	if (status != TR_OK)
 		return status;
-	t->alike.arrays = t->outer.sync != NULL ? 1 : ARRAYS; /* moments are each worker's own */
 	float *arrays[ARRAYS] = { t->arrays.params, t->arrays.first, t->arrays.second };
 	static const char *const names[ARRAYS] = { "parameters", "first moments", "second moments" };
 	p->majority = true;
 	p->parts = calloc(ARRAYS * t->layout.tensor_count + 2, sizeof(p->parts[0]));
 	if (p->parts == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory for a table of tensors");
-	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+	if (t->outer.sync != NULL)
+		add_outer(t);
+	else
+		t->alike.arrays = ARRAYS;
+	for (size_t i = 0; t->outer.sync == NULL && i < t->layout.tensor_count; i++) {
 		const struct layout_tensor *tensor = &t->layout.tensors[i];
-		for (unsigned a = 0; a < t->alike.arrays; a++)
-			p->parts[p->count++] = (struct parity_part){ .what = names[a],
-				.tensor = tensor->name,
-				.data = arrays[a] + tensor->offset,
-				.bytes = layout_numbers(tensor) * sizeof(float) };
+		for (unsigned a = 0; a < ARRAYS; a++)
+			add(p, names[a], tensor, arrays[a] + tensor->offset);
 	}
 	p->parts[p->count++] = (struct parity_part){ .what = "account of samples",
 		.data = t->account,

@@ -18,7 +18,8 @@ struct trainer;
 
 struct alike {
 	struct parity parity;
-	unsigned arrays; /* of each tensor that are compared, parameters first */
+	unsigned
+	    arrays; /* of each tensor that are compared, parameters first, which may be tr_sync's */
 };
 
 /* Once the arrays are there. */

@@ -40,13 +40,14 @@ static double probe(void *arg, uint64_t batch)
 static tr_status create_sync(struct trainer *t, struct tr_error *error)
 {
 	struct tr_sync_options options;
-	uint64_t left = t->steps > t->counters->start ? t->steps - t->counters->start
-	                                              : TR_SYNC_ALL_DONE;
+	uint64_t start = t->counters->start,
+	         left = t->steps > start ? t->steps - start : TR_SYNC_ALL_DONE - (start - t->steps);
 	tr_status status = job_sync_options(t->spec, left, &options, error);
 	options.peers_most = t->peers_most;
 	options.lr_probe = probe;
 	options.lr_probe_arg = t;
-	if (status == TR_OK && options.overlap == 0 && options.alone_steps == 0)
+	if (status == TR_OK && options.overlap == 0 && options.mode != TR_SYNC_EAGER &&
+	    options.alone_steps == 0)
 		options.scratch = t->arrays.grads;
 	struct tr_sync_tensor *tensors = calloc(t->layout.tensor_count, sizeof(*tensors));
 	if (status == TR_OK && tensors == NULL)
@@ -177,10 +178,9 @@ tr_status outer_fetch_momentum(struct trainer *t, struct tr_error *error)
 /* The group's, which may have begun with another checkpoint than the one that this worker found. */
 static void take_start(struct trainer *t)
 {
-	uint64_t left = tr_sync_steps(t->outer.sync);
-	if (left == TR_SYNC_ALL_DONE && t->counters->start >= t->steps)
-		return; /* its checkpoint may have more */
-	uint64_t start = t->steps - (left == TR_SYNC_ALL_DONE ? 0 : left);
+	uint64_t left = tr_sync_steps(t->outer.sync), more = TR_SYNC_ALL_DONE - left;
+	/* It may have more steps than the job, see create_sync. */
+	uint64_t start = left <= t->steps ? t->steps - left : t->steps + more;
 	if (start != t->counters->start)
 		log_info("trainer",
 		    "the others began at step %llu, the checkpoint that was read here is of step "
@@ -392,6 +392,8 @@ static void forget_moments(struct trainer *t)
 static tr_status started(struct trainer *t, const struct tr_sync_now *now, struct tr_error *error)
 {
 	uint64_t read = t->counters->step;
+	bool merged_last = now->finished && now->after.round == 0;
+	t->outer.round = merged_last ? now->round : now->round - 1;
 	take_start(t);
 	begin_moments(t, now);
 	t->counters->step = step_of(t, now);

@@ -47,7 +47,8 @@ void sharded_stream_unmake(struct trainer *t)
 static struct sync_schedule schedule_of(const struct trainer *t)
 {
 	const struct tr_sync_options *o = &t->sharded->apart->options;
-	return (struct sync_schedule){ .steps = t->steps - t->counters->start,
+	uint64_t start = t->counters->start; /* its checkpoint may have more steps than the job */
+	return (struct sync_schedule){ .steps = t->steps > start ? t->steps - start : 0,
 		.period = o->inner_steps,
 		.overlap = (uint64_t)o->overlap,
 		.fragments = o->fragments };

@@ -296,6 +296,9 @@ static tr_status begin_or_resume(struct trainer *t, uint64_t *round, struct tr_e
 	trainer_resume_counters(t, &manifest);
 	*round = manifest.step;
 	t->outer.round = manifest.round > 0 ? manifest.round : manifest.step;
+	/* Another job's rounds may have been longer than those of what another founder has, or were steps. */
+	if (trainer_is_another_job_s(t, &manifest) && t->outer.round < manifest.step)
+		t->outer.round = manifest.step;
 	if (t->outer.round == 0) /* weights that were imported: more than nothing */
 		t->outer.round = 1;
 	log_info("trainer", "resumes at step %llu from %s", (unsigned long long)manifest.step,

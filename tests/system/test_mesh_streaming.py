@@ -85,6 +85,17 @@ def test_it_goes_on_from_a_checkpoint(tmp_path, whole, how):
     assert rows[STEPS]["loss"] == pytest.approx(rows_of(run)[STEPS]["loss"], rel=0.05)
 
 
+@pytest.mark.parametrize("how", ["streaming", "eager"])
+def test_nothing_is_left_of_fewer_steps(tmp_path, whole, how):
+    """Than the checkpoint has: nothing is trained."""
+    text, run, rest = whole(how)[0], tmp_path / "run", tmp_path / "rest"
+    train(tmp_path / "cluster", stream_spec(text, run, how, 1, 2), 2, slots=2)
+    with Cluster(tmp_path / "again", nodes=2, slots=2) as cluster:
+        spec = stream_spec(text, rest, how, 1, 2, steps=STEPS // 2, resume=run / f"step-{STEPS:08d}")
+        events = cluster.events(cluster.wait_job(cluster.submit(spec), "DONE"))
+    assert "nothing is left to train" in events and not (rest / "metrics.jsonl").exists(), events
+
+
 def test_the_sum_is_under_way_while_replicas_train(tmp_path, whole):
     """Of the time from take to merge a part is not waited for."""
     text, one = whole("streaming")

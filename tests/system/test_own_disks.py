@@ -215,6 +215,18 @@ def copy_to(disk, first, steps):
     (disk / "latest").symlink_to(f"step-{max(steps):08}")
 
 
+def has(disk, step):
+    return (disk / f"step-{step:08}").exists()
+
+
+def manifest_of(disk, step):
+    return json.loads((disk / f"step-{step:08}" / "manifest.json").read_text())
+
+
+def model_of(disk, step):
+    return (disk / f"step-{step:08}" / "model.safetensors").read_bytes()
+
+
 def damage(checkpoint):
     data = bytearray((checkpoint / "model.safetensors").read_bytes())
     data[-4] ^= 1
@@ -333,14 +345,20 @@ int fsync(int fd)
 """
 
 
+def slow_sync(folder):
+    """For Disks.cluster: what all nodes are started through."""
+    (folder / "slow.c").write_text(SLOW_SYNC)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "slow.so", folder / "slow.c"], check=True)
+    return lambda number: ["env", f"LD_PRELOAD={folder / 'slow.so'}"]
+
+
 @pytest.mark.skipif("-" in BUILD.name, reason="a sanitizer wants to be loaded first")
 def test_a_slow_disk_takes_a_copy(tmp_path, text):
     """Syncing each of its files takes longer than a worker may stand still."""
     disks, first = Disks(tmp_path), trained(tmp_path, text)
     copy_to(disks.own[1], first, (20,))
-    (tmp_path / "slow.c").write_text(SLOW_SYNC)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "slow.so", tmp_path / "slow.c"], check=True)
-    events = goes_on(tmp_path, text, disks, "pp 2", before=lambda number: ["env", f"LD_PRELOAD={tmp_path / 'slow.so'}"] if number == 0 else (),
+    slow = slow_sync(tmp_path)
+    events = goes_on(tmp_path, text, disks, "pp 2", before=lambda number: slow(number) if number == 0 else (),
                      memberd=["--progress-timeout-ms", 1500])
     assert "made no progress" not in events and "a copy came over the network" in events, events
 
@@ -361,6 +379,103 @@ def test_one_disk_has_the_last_step(tmp_path, text, mode):
         events = goes_on(case, text, disks, mode, steps=20)
         assert "nothing is left to train" in events, (others, number, events)
         assert "refused" not in events and "again" not in events and "exited" not in events, (others, number, events)
+
+
+@pytest.mark.parametrize("mode", ("ddp", "diloco"))
+def test_more_steps_than_the_job_has(tmp_path, text, mode):
+    """One disk has twice as many, the other one all of them, or nothing: what is written of the former's is not called a checkpoint of fewer steps."""
+    first = trained(tmp_path, text, mode)
+    for others, number in (((10,), 0), ((10,), 1), ((), 0), ((), 1)):
+        case = tmp_path / f"{len(others)}-{number}"
+        case.mkdir()
+        disks = Disks(case)
+        copy_to(disks.own[number], first, (20,))
+        if others:
+            copy_to(disks.own[1 - number], first, others)
+        events = goes_on(case, text, disks, mode, steps=10)
+        assert "the checkpoint is of step 20 and train.steps is 10: nothing is left to train" in events, (others, number, events)
+        for disk in disks.own:
+            for step in (10, 20):
+                assert not has(disk, step) or model_of(disk, step) == model_of(first, step), (others, number, step)
+
+
+@pytest.mark.skipif("-" in BUILD.name, reason="a sanitizer wants to be loaded first")
+@pytest.mark.parametrize("mode", ("ddp", "diloco"))
+def test_who_takes_over_the_last_checkpoint(tmp_path, text, mode):
+    """Who has more steps than the job is killed while it writes. Who came with fewer writes what it has got from it, by the number of its steps."""
+    first, disks = trained(tmp_path, text, mode), Disks(tmp_path)
+    copy_to(disks.own[0], first, (20,))
+    copy_to(disks.own[1], first, (10,))
+    cluster, add = disks.cluster(tmp_path / "cluster", slow_sync(tmp_path))
+    with cluster:
+        add()
+        job = cluster.submit(spec_of(text, disks.run, mode, 10, 0, resume=disks.run))
+        wait_for(lambda: "nothing is left to train" in cluster.events(cluster.job(job)), "the last round")
+        os.kill(next(peer.pid for peer in active(cluster, job) if peer.node_name == "node-1"), signal.SIGKILL)
+        events = cluster.events(cluster.wait_job(job, "DONE"))
+    assert [has(disks.own[1], step) and model_of(disks.own[1], step) == model_of(first, step) for step in (10, 20)] == [True, True], events
+    assert manifest_of(disks.own[1], 20).get("round", 20) >= manifest_of(first, 20).get("round", 20)
+
+
+@pytest.mark.parametrize("mode", ("ddp", "diloco"))
+def test_most_hold_the_same_last_step(tmp_path, text, mode):
+    """Whoever of the three writes the last checkpoint, it is not the one of who holds another one."""
+    (tmp_path / "other").mkdir()
+    first, other = trained(tmp_path, text, mode), trained(tmp_path / "other", text, mode, seed=8)
+    for odd in range(2):
+        case = tmp_path / f"case-{odd}"
+        case.mkdir()
+        disks = Disks(case, 3)
+        for number, disk in enumerate(disks.own):
+            copy_to(disk, other if number == odd else first, (20,))
+        before = [manifest_of(disk, 20) for disk in disks.own]
+        events = goes_on(case, text, disks, mode, steps=20, mesh={"nodes": 3})
+        assert "held other parameters of" in events and "they began with" not in events, events
+        wrote = [disk for disk, manifest in zip(disks.own, before) if manifest_of(disk, 20) != manifest]
+        assert [model_of(disk, 20) for disk in wrote] == [model_of(first, 20)], (odd, events)
+
+
+@pytest.mark.skipif("-" in BUILD.name, reason="a sanitizer wants to be loaded first")
+@pytest.mark.parametrize("mode", ("ddp", "diloco", "streaming"))
+def test_who_comes_in_the_last_round(tmp_path, text, mode):
+    """While the last checkpoint is written: it takes part in that round, as those do who are there."""
+    disks = Disks(tmp_path)
+    cluster, add = disks.cluster(tmp_path / "cluster", slow_sync(tmp_path))
+    with cluster:
+        add()
+        job = cluster.submit(spec_of(text, disks.run, mode, 20, 0))
+        wait_for(lambda: max(disks.rows(), default=0) == 20, "the last step")
+        founders = sorted(active(cluster, job), key=lambda peer: peer.id)
+        os.kill(founders[1].pid, signal.SIGKILL)
+        events = cluster.events(cluster.wait_job(job, "DONE"))
+    assert "enters" in events and "different collectives" not in events and "failed" not in events, events
+
+
+def test_the_last_step_and_less_after_as_many_merges(tmp_path, text):
+    """As after another number of inner steps on each disk: neither waits for what the other one never does."""
+    disks, first = Disks(tmp_path), trained(tmp_path, text, "diloco")
+    copy_to(disks.own[0], first, (20,))
+    copy_to(disks.own[1], first, (10,))
+    file = disks.own[1] / "step-00000010" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["digest"]
+    file.write_text(json.dumps({**manifest, "round": manifest_of(first, 20)["round"]}))
+    events = goes_on(tmp_path, text, disks, "diloco", steps=20)
+    assert "nothing is left to train" in events, events
+
+
+@pytest.mark.parametrize("number", (0, 1))
+def test_the_most_steps_count_whatever_a_round_was(tmp_path, text, number):
+    """One disk has 20 steps of data parallel training, which are rounds, the other one 30, of which the later ones were merged by fives."""
+    first, second = trained(tmp_path, text, "ddp"), tmp_path / "second"
+    with Cluster(tmp_path / "between", nodes=2) as cluster:
+        cluster.wait_job(cluster.submit(spec_of(text, second, "diloco", 30, 0, resume=first / "step-00000010")), "DONE")
+    disks = Disks(tmp_path)
+    copy_to(disks.own[number], first, (20,))
+    copy_to(disks.own[1 - number], second, (30,))
+    goes_on(tmp_path, text, disks, "diloco", steps=40)
+    rows = disks.rows()
+    assert min(rows) >= 35 and max(rows) == 40
 
 
 @pytest.mark.parametrize("mode, steps", (("ddp", 20), ("ddp", 40), ("diloco", 20)))

@@ -53,7 +53,8 @@ BY_STEPS = dict(inner_steps=10)
 
 
 @pytest.mark.parametrize("mode,settings", [("diloco", BY_STEPS), ("streaming", dict(BY_STEPS, fragments=2, overlap=2)), ("eager", BY_STEPS),
-                                           ("diloco", dict(inner_seconds=0.2)), ("streaming", dict(BY_STEPS, fragments=2, by_speed=True)),
+                                           ("diloco", dict(inner_seconds=0.2)), ("eager", dict(inner_seconds=0.2)),
+                                           ("streaming", dict(BY_STEPS, fragments=2, by_speed=True)),
                                            ("hdet", dict(BY_STEPS, grace_seconds=0.05, quorum=2)),
                                            ("streaming", dict(BY_STEPS, fragments=2, overlap=2, share_by_speed=True))],
                          ids=lambda value: value if isinstance(value, str) else "-".join(value))

@@ -105,7 +105,6 @@ static void who_comes_when_all_is_merged_waits_for_all_of_it(void **state)
 		assert_non_null(p);
 		p->options = options_of(TR_SYNC_DILOCO);
 		p->options.steps = 2 * H;
-		p->options.batch = 0;
 		p->options.alone_steps = 0;
 		peer_create(p, &world.groups[i], 1 + 50 * (float)i);
 	}
@@ -121,6 +120,7 @@ static void who_comes_when_all_is_merged_waits_for_all_of_it(void **state)
 	assert_true(peers[1]->now.finished);
 	assert_int_equal(peers[1]->now.after.round, 3);
 	assert_false(peers[1]->now.after.receive_state);
+	assert_int_equal(world.groups[1].op_count, 0); /* it has the ops that the others have */
 	const struct numbers merged = numbers_of(peers[0]);
 	assert_near(peers[1], &merged);
 	for (unsigned i = 0; i < 2; i++) {
@@ -135,6 +135,7 @@ static void who_had_all_steps_gives_them_to_who_has_less(void **state)
 {
 	(void)state;
 	for (unsigned by_time = 0; by_time < 2; by_time++) {
+		const uint64_t all = TR_SYNC_ALL_DONE - by_time * 7; /* and 7 more */
 		struct fake_world world;
 		struct peer *peers[2];
 		struct tr_error error;
@@ -144,8 +145,7 @@ static void who_had_all_steps_gives_them_to_who_has_less(void **state)
 			struct peer *p = peers[i] = calloc(1, sizeof(*p));
 			assert_non_null(p);
 			p->options = options_of(TR_SYNC_DILOCO);
-			p->options.steps = i == 0 ? TR_SYNC_ALL_DONE : 2 * H;
-			p->options.batch = 0;
+			p->options.steps = i == 0 ? all : 2 * H;
 			p->options.alone_steps = 0;
 			if (by_time) {
 				p->options.inner_steps = 0;
@@ -162,7 +162,8 @@ static void who_had_all_steps_gives_them_to_who_has_less(void **state)
 			assert_true(p->now.finished);
 			assert_int_equal(p->now.after.round, 1);
 			assert_false(p->now.after.receive_state);
-			assert_true(tr_sync_steps(p->sync) == TR_SYNC_ALL_DONE);
+			assert_true(tr_sync_steps(p->sync) == all);
+			assert_int_equal(world.groups[i].op_count, 0);
 			assert_int_equal(tr_sync_merges(&p->options), 0);
 			assert_near(p, &saved);
 			assert_int_equal(tr_sync_step(p->sync, &did, &p->now, &error), TR_EINVAL);

@@ -100,11 +100,15 @@ static void scratch_is_for_sums_that_are_not_on_their_way(void **state)
 	(void)state;
 	float scratch[TENSORS * NUMBERS];
 	struct tr_error error;
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < 4; i++) {
 		struct tr_sync_options options = options_of(i == 0 ? TR_SYNC_DILOCO
 		        : i == 1                                   ? TR_SYNC_STREAMING
 		                                                   : TR_SYNC_EAGER);
 		options.alone_steps = i == 0 ? ALONE : 0;
+		if (i == 3) { /* by time */
+			options.inner_steps = 0;
+			options.inner_seconds = 1;
+		}
 		options.scratch = scratch;
 		assert_int_equal(tr_sync_complete(&options, TENSORS, &error), TR_EINVAL);
 		assert_non_null(strstr(error.text,

@@ -159,7 +159,8 @@ static void numbers_that_are_none_are_refused(void **state)
 	assert_string_equal(error.text, "sync.layers: found 0, allowed: at least 1");
 	base.steps = 10;
 	SYNC_REFUSED(base, inner_steps, UINT64_C(1) << 63, "inner_steps: found 9.22337e+18");
-	SYNC_REFUSED(base, steps, UINT64_MAX, "allowed: 0 (without end) to 2^53");
+	SYNC_REFUSED(base, steps, UINT64_C(1) << 63, "allowed: 0 (without end) to 2^53");
+	SYNC_REFUSED(base, steps, TR_SYNC_ALL_DONE - (UINT64_C(1) << 53) - 1, "steps: found 1.84");
 	SYNC_REFUSED(base, outer_momentum, (double)NAN, "outer_momentum: found nan");
 	SYNC_REFUSED(base, alpha, (double)NAN, "alpha: found nan");
 	coded.codec = TR_CODEC_INT2;
