@@ -70,6 +70,8 @@ def served_scripts():
     yield "resets", connects() + call(MEASURE) + frames(RESET, RIGHT * 2) + time(1) + call(MEASURE) + WAIT + frames(RESET, RIGHT * 2) + WAIT, 0
     yield "long", connects() + bytes([3]) + headers(SUBMIT) + RIGHT + bytes([5, 231, 255]) + RIGHT + time(1) * 30, 0
     yield "long-stops", connects() + call(LIST_NODES) + WAIT + link(STOPS_OUT) + (bytes([3]) + headers(SUBMIT) + RIGHT + bytes([5, 100, 255]) + RIGHT + time(1)) * 3 + link(STOPS_OUT) + time(1) * 30, 0
+    yield "long-ever-more", connects() + call(LIST_NODES) + WAIT + link(STOPS_OUT) + (bytes([3]) + headers(SUBMIT) + RIGHT + bytes([5, 231, 255]) + RIGHT + time(1)) * 17, 0
+    yield "long-ever-more-hangs", connects() + (bytes([3]) + headers(SUBMIT) + RIGHT + bytes([5, 231, 255]) + RIGHT + time(0)) * 17, HANGS << 6
     yield "many", connects() + bytes([6, LIST_NODES, 200, 0]) + time(1) * 6, 0
     yield "too-many", b"".join(connects(end) + bytes([end << 4 | 6, WATCH, 200, 0]) + time(1) for end in range(3)) + time(2), 0
     yield "too-many-wait", b"".join(connects(end) + bytes([end << 4 | 6, WATCH, 200, 0]) + time(1) for end in range(3)) + time(2), HANGS << 6
@@ -157,8 +159,8 @@ def played_scripts():
     yield "played-one-at-a-time", first + narrow + call(FOLLOW) * 5 + WAIT + b"".join(answers(at=i) for i in range(3)) * 3 + WAIT, at
     wide = lambda at: bytes([at << 4 | 13, 9, SETTINGS, 1]) + settings((3, 6)) + RIGHT + RIGHT * 2
     for few in (3, 4):
-        yield f"played-few-then-more-{few}", memberd_is(PLAYED, few) + connects() + call(FOLLOW) * 6 + WAIT * 3 + wide(0) + WAIT * 2 + answers() + WAIT, 0
-        yield f"played-few-wait-{few}", memberd_is(PLAYED, few) + connects() + call(FOLLOW, head=bytes([128 + 9, 3])) * 6 + WAIT * 3 + answers() + answers(at=1) + time(60), 0
+        yield f"played-few-then-more-{few}", memberd_is(PLAYED, few) + connects() + (call(FOLLOW) + WAIT) * 6 + wide(0) + WAIT * 2 + answers() + WAIT, 0
+        yield f"played-few-wait-{few}", memberd_is(PLAYED, few) + connects() + (call(FOLLOW, head=bytes([128 + 9, 3])) + WAIT) * 6 + answers() + answers(at=1) + time(60), 0
     for how in range(8):
         yield f"played-leaves-{how}", two + answers() + says(12, bytes([how]), RIGHT * 2) + call(LIST_NODES) + time(1) * 4, at | (TLS if how in (2, 3) else 0)
     yield "played-raw", first + bytes([13, 11, 100, 40]) + bytes(range(40)) + WAIT, at

@@ -85,7 +85,7 @@ static void good_turn(struct port_end *end, struct grpc_session *session)
 
 static void good_asks(bool secure, const struct good_call *calls, unsigned count)
 {
-	static const struct grpc_client_session_callbacks callbacks = { good_over };
+	static const struct grpc_client_session_callbacks callbacks = { .over = good_over };
 	struct good goods[GOOD_CALLS_MAX];
 	struct port_end end;
 	unsigned open = 0;

@@ -225,6 +225,9 @@ static void look_at_client(const struct grpc_client *client)
 	if (calls != client->call_count || calls > TR_GRPC_CLIENT_CALLS_MAX ||
 	    links != client->link_count || links > TR_GRPC_CLIENT_LINKS_MAX)
 		live_die("more calls or connections to memberd than are counted, or than may be");
+	if (client_unsent(client) >
+	    TR_GRPC_UNSENT_BYTES_MAX + (size_t)calls * GRPC_FRAME_PREFIX_BYTES)
+		live_die("more of requests waits for memberd than may");
 	look_at_waiting(client);
 }
 
@@ -335,8 +338,9 @@ static void afterwards(uint8_t how)
 		serve();
 	}
 	served_make_room();
-	if (forward->client->call_count + GOOD_CALLS_MAX > TR_GRPC_CLIENT_CALLS_MAX)
-		port_close_all();
+	if (forward->client->call_count + GOOD_CALLS_MAX > TR_GRPC_CLIENT_CALLS_MAX ||
+	    client_unsent(forward->client) > TR_GRPC_UNSENT_BYTES_MAX / 2)
+		port_close_all(); /* else it would be refused */
 	some_turns();
 	if ((how & 8) != 0) {
 		memberd_goes(MEMBERD_ABSENT, 0);
