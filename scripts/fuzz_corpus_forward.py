@@ -62,6 +62,7 @@ def served_scripts():
     yield "logs-deaf-reset", connects(how=DEAF) + call(FOLLOW) + WAIT + (acts(10) + time(1)) * 60 + frames(RESET, RIGHT * 2) + WAIT, 0
     yield "logs-deaf-breaks", connects(how=DEAF) + call(FOLLOW) + WAIT + (acts(10) + time(1)) * 60 + link(BREAKS) + WAIT + bytes([10]) + time(1) * 4, 0
     yield "logs-deaf-long", acts(7) + connects(how=DEAF) + call(LIST_JOBS) * 8 + time(1) * 8 + bytes([10]) + time(1) * 8, 0
+    yield "answers-long-deaf", connects(how=DEAF) + acts(7) + bytes([6, LIST_JOBS, 200, 0]) + time(0) * 900, 0
     yield "logs-slow", connects(how=DEAF) + call(FOLLOW) + WAIT + ((acts(10) + time(1)) * 30 + bytes([10]) + time(1) * 4 + bytes([10])) * 4, 0
     yield "timeout-passes", connects() + call(MEASURE, head=bytes([128 + 9, 2])) + WAIT + time(20) + acts(0) + time(1), 0
     yield "timeout-while-none-is-there", connects() + call(MEASURE, head=bytes([128 + 9, 3])) + time(60), HANGS << 6

@@ -11,6 +11,7 @@
 
 #define MEMBERD_LINKS       4
 #define MEMBERD_WIRE_BYTES  (64u << 10)
+#define MEMBERD_PIECES      4      /* of so many bytes, in a turn each way */
 #define MEMBERD_STREAMS_MAX 100000 /* that traind may open on one connection */
 
 enum memberd_is { MEMBERD_SERVES, MEMBERD_ABSENT, MEMBERD_HANGS, MEMBERD_PLAYED };
@@ -167,7 +168,7 @@ static int memberd_dialled(int fd, const struct sockaddr *to)
 /* ---- the wire to the real one */
 
 /* false: one of the ends is gone. */
-static bool memberd_carry(struct memberd_link *link, int from, int to)
+static bool memberd_carry_piece(struct memberd_link *link, int from, int to, bool *more)
 {
 	static uint8_t bytes[MEMBERD_WIRE_BYTES];
 	size_t most = link->left < sizeof(bytes) ? link->left : sizeof(bytes);
@@ -177,12 +178,21 @@ static bool memberd_carry(struct memberd_link *link, int from, int to)
 	n = n < 0 ? 0 : send(to, bytes, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n < 0 && errno != EAGAIN)
 		return false;
+	*more = n > 0;
 	if (n <= 0)
 		return true;
 	(void)recv(from, bytes, (size_t)n, MSG_DONTWAIT);
 	port.heard = (port.heard ^ (uint64_t)n) * UINT64_C(0x100000001b3);
 	link->left -= link->left == SIZE_MAX ? 0 : (size_t)n;
 	return link->left > 0;
+}
+
+static bool memberd_carry(struct memberd_link *link, int from, int to)
+{
+	bool more = true, here = true;
+	for (unsigned i = 0; here && more && i < MEMBERD_PIECES; i++)
+		here = memberd_carry_piece(link, from, to, &more);
+	return here;
 }
 
 static void memberd_wire_turn(struct memberd_link *link)

@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define SCRIPT_MAX   3000
 #define HELD_MAX     (2 * SERVED_HELD_MAX + ((size_t)32 << 20))
-#define LATE_MS      1000 /* by which a deadline may be missed */
+#define LATE_MS      1000       /* by which a deadline may be missed */
+#define UNSENT_SMALL (1u << 20) /* of what traind says by itself */
 #define LATE_TURNS   100
 #define NAMED        "127.0.0.1:7070"
 #define UNREACHABLE  "memberd at %s is not reachable; training goes on; try again"
@@ -231,8 +232,19 @@ static void look_at_client(const struct grpc_client *client)
 	look_at_waiting(client);
 }
 
+/* However much memberd answers at once. */
+static void look_at_unsent(void)
+{
+	for (const struct grpc_server_connection *c = server != NULL ? server->connections : NULL;
+	     c != NULL; c = c->next)
+		if (c->session->unsent >
+		    TR_GRPC_UNSENT_BYTES_MAX + TR_GRPC_MESSAGE_MAX + UNSENT_SMALL)
+			live_die("more answers wait for a client than may");
+}
+
 static void look(void)
 {
+	look_at_unsent();
 	served_look(server);
 	served_look(memberd.server);
 	if (forward != NULL)
