@@ -159,9 +159,9 @@ def played_scripts():
     narrow = bytes([13, 9, SETTINGS, 1]) + settings((3, 1)) + RIGHT + RIGHT * 2
     yield "played-one-at-a-time", first + narrow + call(FOLLOW) * 5 + WAIT + b"".join(answers(at=i) for i in range(3)) * 3 + WAIT, at
     wide = lambda at: bytes([at << 4 | 13, 9, SETTINGS, 1]) + settings((3, 6)) + RIGHT + RIGHT * 2
-    for few in (3, 4):
-        yield f"played-few-then-more-{few}", memberd_is(PLAYED, few) + connects() + (call(FOLLOW) + WAIT) * 6 + wide(0) + WAIT * 2 + answers() + WAIT, 0
-        yield f"played-few-wait-{few}", memberd_is(PLAYED, few) + connects() + (call(FOLLOW, head=bytes([128 + 9, 3])) + WAIT) * 6 + answers() + answers(at=1) + time(60), 0
+    for few in (2, 3, 4):
+        yield f"played-few-then-more-{few}", memberd_is(PLAYED, few) + connects() + (call(FOLLOW) + WAIT) * 9 + wide(0) + WAIT * 2 + answers() + WAIT, 0
+        yield f"played-few-wait-{few}", memberd_is(PLAYED, few) + connects() + (call(FOLLOW, head=bytes([128 + 10, 4])) + WAIT) * 9 + answers() + WAIT + answers(at=1) + WAIT + time(60), 0
     for how in range(8):
         yield f"played-leaves-{how}", two + answers() + says(12, bytes([how]), RIGHT * 2) + call(LIST_NODES) + time(1) * 4, at | (TLS if how in (2, 3) else 0)
     yield "played-raw", first + bytes([13, 11, 100, 40]) + bytes(range(40)) + WAIT, at

@@ -11,7 +11,8 @@
 
 #define MEMBERD_LINKS       4
 #define MEMBERD_WIRE_BYTES  (64u << 10)
-#define MEMBERD_PIECES      4      /* of so many bytes, in a turn each way */
+#define MEMBERD_PIECES      4 /* of so many bytes, in a turn each way */
+#define MEMBERD_PATIENCE_NS (UINT64_C(1000000) * (TR_GRPC_DIAL_TIMEOUT_MS + 1000))
 #define MEMBERD_STREAMS_MAX 100000 /* that traind may open on one connection */
 
 enum memberd_is { MEMBERD_SERVES, MEMBERD_ABSENT, MEMBERD_HANGS, MEMBERD_PLAYED };
@@ -20,11 +21,12 @@ enum memberd_is { MEMBERD_SERVES, MEMBERD_ABSENT, MEMBERD_HANGS, MEMBERD_PLAYED 
 struct memberd_link {
 	struct port_end near; /* what traind's socket is joined with */
 	int far;              /* the server's; -1: the script answers, or nobody does */
-	size_t junk;          /* not accepted: the socket is full of so much */
-	size_t left;          /* after so many bytes it breaks; SIZE_MAX: never */
-	bool stops[2];        /* nothing comes through from traind, to traind */
-	bool spoilt;          /* no more is expected of it */
-	bool greets;          /* it has said its settings, or will not */
+	uint64_t dialled_ns;
+	size_t junk;   /* not accepted: the socket is full of so much */
+	size_t left;   /* after so many bytes it breaks; SIZE_MAX: never */
+	bool stops[2]; /* nothing comes through from traind, to traind */
+	bool spoilt;   /* no more is expected of it */
+	bool greets;   /* it has said its settings, or will not */
 	uint8_t head[WORDS_HEAD_BYTES];
 	size_t have, skip; /* of a frame's head, and of what is behind it: what traind says */
 	uint32_t opened;   /* the newest call */
@@ -158,6 +160,7 @@ static int memberd_dialled(int fd, const struct sockaddr *to)
 		memberd_play(link);
 	} else {
 		link->spoilt = true;
+		link->dialled_ns = one.now_ns;
 		memberd_fill(link, fd);
 		errno = EINPROGRESS;
 		return -1;
@@ -241,11 +244,12 @@ static void memberd_greet(struct memberd_link *link)
 	if ((memberd.how & 7) == 7) {
 		port_put(&link->near, &port.none, other, sizeof(other) - 1);
 	} else if ((memberd.how & 7) != 6) {
-		static const uint8_t few[2][6] = { { 0, 3, 0, 0, 0, 0 }, { 0, 3, 0, 0, 0, 1 } };
+		static const uint8_t few[3][6] = { { 0, 3, 0, 0, 0, 2 }, { 0, 3 },
+			{ 0, 3, 0, 0, 0, 1 } };
 		size_t bytes = words_settings((memberd.how & 7) == 5 ? &port.script : &port.none,
 		    settings);
-		if ((memberd.how & 7) == 3 || (memberd.how & 7) == 4) {
-			memcpy(settings, few[(memberd.how & 7) - 3], sizeof(few[0]));
+		if ((memberd.how & 7) >= 2 && (memberd.how & 7) <= 4) {
+			memcpy(settings, few[(memberd.how & 7) - 2], sizeof(few[0]));
 			bytes = sizeof(few[0]); /* calls at a time */
 		}
 		words_put(&link->near,
@@ -274,6 +278,8 @@ static void memberd_hanging_turn(struct memberd_link *link)
 	struct pollfd left = { .fd = link->near.tls.fd };
 	if (poll(&left, 1, 0) > 0 && (left.revents & POLLHUP) != 0)
 		memberd_break(link);
+	else if (one.now_ns > link->dialled_ns + MEMBERD_PATIENCE_NS)
+		live_die("traind waits for too long for a memberd that does not accept");
 }
 
 /* Before each turn of traind's. */

@@ -167,6 +167,7 @@ static void look_at_pair(const struct grpc_client_call *out, uint64_t now_ms)
 	    GRPC_FRAME_PREFIX_BYTES + TR_GRPC_MESSAGE_MAX + (size_t)TR_GRPC_WINDOW_BYTES)
 		live_die("more is received of memberd than the window of a call lets in");
 	const struct grpc_call *in = pair->in;
+	struct grpc_frame frame;
 	if (in == NULL) {
 		if (!out->decided)
 			live_die("a call goes on at memberd whose client is gone");
@@ -175,8 +176,19 @@ static void look_at_pair(const struct grpc_client_call *out, uint64_t now_ms)
 	bool told = in->ended && in->abandoned; /* from the next step */
 	if (in->cancelled_arg != pair || (in->ended && !told))
 		live_die("who forwards a call does not hear of its end");
+	if (in->deadline_ms == GRPC_NO_DEADLINE ? out->deadline_ms != GRPC_NO_DEADLINE
+	                                        : out->deadline_ms < in->deadline_ms ||
+	            out->deadline_ms > in->deadline_ms + LATE_MS)
+		live_die("memberd is not told by when a client wants its answer");
 	if (out->decided || told)
 		return;
+	if (out->started && !out->stream.closed &&
+	    nghttp2_session_get_stream_effective_recv_data_length(out->stream.session->http2,
+	        out->stream.id) > (int32_t)(out->stream.in.length + TR_GRPC_WINDOW_BYTES / 2 + 1))
+		live_die("memberd is not let go on");
+	if (!out->paused && !out->stream.touched &&
+	    grpc_inbox_look(&out->stream.in, TR_GRPC_MESSAGE_MAX, &frame) == GRPC_FRAME_WHOLE)
+		live_die("a message waits whose client reads");
 	if (out->paused && !in->stream.slow && !in->stream.drained)
 		live_die("a call waits for a client who reads");
 	if (!out->paused && in->stream.slow)
