@@ -1,4 +1,5 @@
-"""Scripts of fuzz_api and fuzz_port for make_fuzz_corpus.py: what comes to the port of a daemon, as tests/fuzz/port_end.h, api_words.h and the two read it."""
+"""Scripts of fuzz_api and fuzz_port for make_fuzz_corpus.py: what comes to the port of a daemon, as tests/fuzz/port_end.h, accepts.h, api_words.h and the two
+read it."""
 from fuzz_corpus_memberd import RIGHT, odd
 
 SETTINGS, RESET, PRIORITY, PUSH, PING, GOAWAY, WINDOW, CONTINUATION, UNKNOWN = 4, 3, 2, 5, 6, 7, 8, 9, 10
@@ -208,3 +209,28 @@ def port_scripts():
     for greeting in range(8):
         yield f"wrong-port-{greeting}-tls", port_connects(0, greeting, 240, spoils=RIGHT * 3) + passes(1), 0
     yield "plainly-to-tls", port_connects(0, 0, 248) + raw(8, 0, b"TRELAY1\n", how=60) + passes(1), 0
+    yield from accept_scripts()
+
+
+def accept_scripts():
+    """What accepting does (tests/fuzz/accepts.h): each way in which it fails, and what comes then."""
+    acts = lambda what, *more: bytes([15, what, *more])
+    dials, few, many = acts(0), 2, 200
+    passes = lambda pieces: bytes([14, pieces])
+    relays = lambda end, plain: port_connects(end, 0, plain) + bytes([end << 4, end % 2 ^ 1]) + RIGHT
+    both = lambda plain: relays(0, plain) + relays(1, plain) + passes(3) + bytes([11, 16 + 11])
+    yield "accepts-dialled", dials + both(0) + both(24), 0
+    for cause, name in enumerate(("emfile", "enfile", "enobufs", "enomem", "econnaborted", "eintr", "eproto", "eagain", "eperm")):
+        yield f"accepts-{name}", acts(8 * cause + 1, few) + both(24) + passes(10) + relays(2, 24) + passes(5), cause % 4
+        yield f"accepts-{name}-tls", acts(8 * cause + 1, few) + both(0) + passes(10) * 2 + relays(2, 0) + passes(5), cause % 4
+        yield f"accepts-{name}-ever-again", acts(8 * cause + 1, many) + both(24) + both(0) + passes(5), cause % 4
+    yield "accepts-none-left", acts(3) + both(24) + passes(3) + acts(3) + both(24) + passes(3), 0
+    yield "accepts-none-left-tls", acts(3) + both(0) + passes(3) + relays(3, 0) + acts(3) + passes(3), 2
+    yield "accepts-gone", dials + acts(248 + 5) + acts(248 + 6) + passes(1), 0
+    yield "accepts-gone-while-none-left", acts(3) + (acts(248 + 5) + acts(248 + 6) + passes(1)) * 4, 1
+    silent = b"".join(bytes([end << 4, 24, 224, 0]) for end in range(6))
+    yield "accepts-too-many-say-nothing", dials + silent + passes(1) + relays(0, 24) + passes(120), 0
+    yield "accepts-say-nothing", dials + silent[:8] + passes(120), 0
+    yield "accepts-again", dials + both(24) + acts(4) + passes(1) + relays(2, 24) + acts(12) + relays(3, 0) + passes(1), 0
+    yield "accepts-again-while-none-left", acts(3) + both(24) + acts(4) + acts(12) + passes(1) + both(0) + acts(4), 0
+    yield "accepts-again-while-waiting", dials + silent + acts(4) + silent + passes(1) + acts(4), 0

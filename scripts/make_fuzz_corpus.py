@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes the seed corpora of fuzz_frame, fuzz_segment, fuzz_message, fuzz_membership, fuzz_engine, fuzz_tls, fuzz_shm, fuzz_relay,
-fuzz_probe, fuzz_probe_dial, fuzz_domain, fuzz_memberd, fuzz_node, fuzz_api and fuzz_port (tests/fuzz/corpus/), from
+fuzz_probe, fuzz_probe_dial, fuzz_domain, fuzz_memberd, fuzz_node, fuzz_api, fuzz_forward and fuzz_port (tests/fuzz/corpus/), from
 the stubs of proto/, which scripts/venv.sh makes anew if they are old. A second, independent encoder of frames and headers: see docs/protocol.md."""
 import pathlib
 import struct
 import subprocess
 import sys
 
+from fuzz_corpus_forward import forward_scripts
 from fuzz_corpus_memberd import RIGHT, memberd_scripts, node_scripts
 from fuzz_corpus_port import api_scripts, port_scripts
 
@@ -511,6 +512,8 @@ def main():
         write("api", name, bytes(how or [0]) + data)
     for name, data, how in port_scripts():
         write("port", name, bytes([how]) + data)
+    for name, data, how in forward_scripts():
+        write("forward", name, bytes([how]) + data)
     vote = peer.PeerMessage(vote=peer.Vote(view=3, round=17)).SerializeToString()
     write("frame", "vote", frame(PEER, vote))
     write("frame", "three", frame(TO_MEMBER, b"") + frame(PEER, vote) + frame(SEGMENT, segment()))

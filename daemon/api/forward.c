@@ -27,9 +27,22 @@ static void forwarded_cancelled(void *arg)
 	grpc_client_cancel(call->out);
 }
 
+/* Nothing more comes of it from memberd. */
+static void forwarded_refuse(struct forwarded *call, enum grpc_status status, const char *text)
+{
+	grpc_call_end(call->in, status, text);
+	forwarded_cancelled(call);
+}
+
 static void forwarded_message(void *arg, const uint8_t *message, size_t bytes)
 {
 	struct forwarded *call = arg;
+	/* They came here at once, by calls that had begun before: memberd does not know who is slow. */
+	if (call->in != NULL && grpc_call_is_crowded(call->in)) {
+		forwarded_refuse(call, GRPC_RESOURCE_EXHAUSTED,
+		    "more than 64 MiB of answers wait on this connection; read them and try again");
+		return;
+	}
 	tr_status status = call->in == NULL ? TR_ECANCELLED
 	                                    : grpc_call_send(call->in, message, bytes);
 	if (status == TR_OK ||
@@ -39,8 +52,7 @@ static void forwarded_message(void *arg, const uint8_t *message, size_t bytes)
 		grpc_client_pause(call->out, true);
 		return;
 	}
-	grpc_call_end(call->in, grpc_status_of(status), tr_status_text(status));
-	forwarded_cancelled(call);
+	forwarded_refuse(call, grpc_status_of(status), tr_status_text(status));
 }
 
 static void forwarded_writable(void *arg)

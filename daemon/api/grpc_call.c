@@ -146,6 +146,11 @@ uint64_t grpc_call_time_left_ms(const struct grpc_call *call)
 	return call->deadline_ms > now_ms ? call->deadline_ms - now_ms : 0;
 }
 
+bool grpc_call_is_crowded(const struct grpc_call *call)
+{
+	return call->stream.session->unsent > TR_GRPC_UNSENT_BYTES_MAX;
+}
+
 void grpc_call_on_cancel(struct grpc_call *call, void (*cancelled)(void *arg), void *arg)
 {
 	call->cancelled = cancelled;

@@ -87,6 +87,12 @@ static void client_call_over(void *arg, struct grpc_client_call *call)
 		grpc_client_session_retire(link->session);
 }
 
+/* A server that allowed fewer calls than there are may allow more. */
+static void client_settings_came(void *arg)
+{
+	client_wake(((struct grpc_client_link *)arg)->client);
+}
+
 /* Ends a call wherever it is; `ended` runs from a later turn. */
 static void client_decide(struct grpc_client_call *call, enum grpc_status status, const char *text)
 {
@@ -172,7 +178,8 @@ static void client_link_closed(void *arg, const char *reason, bool fault)
 
 static tr_status client_add_link(struct grpc_client *client, struct stream stream)
 {
-	static const struct grpc_client_session_callbacks callbacks = { .over = client_call_over };
+	static const struct grpc_client_session_callbacks callbacks = { .over = client_call_over,
+		.settings = client_settings_came };
 	struct grpc_client_link *link = calloc(1, sizeof(*link));
 	if (link == NULL)
 		return TR_ENOMEM;
@@ -281,6 +288,15 @@ tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct tls_co
 	return TR_OK;
 }
 
+/* Of requests, before they are on a connection and there. */
+static size_t client_unsent(const struct grpc_client *client)
+{
+	size_t unsent = 0;
+	for (const struct grpc_client_call *call = client->calls; call != NULL; call = call->next)
+		unsent += call->started ? call->stream.out.unsent : call->request.unsent;
+	return unsent;
+}
+
 tr_status grpc_client_call(struct grpc_client *client, const char *path, const void *request,
     size_t bytes, uint64_t deadline_ms, const struct grpc_client_callbacks *callbacks, void *arg,
     struct grpc_client_call **out, struct tr_error *error)
@@ -292,6 +308,10 @@ tr_status grpc_client_call(struct grpc_client *client, const char *path, const v
 	if (client->call_count == TR_GRPC_CLIENT_CALLS_MAX)
 		return tr_error_set(error, TR_ELIMIT,
 		    "%d calls are under way, the limit; try again", TR_GRPC_CLIENT_CALLS_MAX);
+	if (client_unsent(client) + bytes > TR_GRPC_UNSENT_BYTES_MAX)
+		return tr_error_set(error, TR_ELIMIT,
+		    "%u MiB of requests wait to be sent, the limit; try again",
+		    TR_GRPC_UNSENT_BYTES_MAX >> 20);
 	struct grpc_client_call *call = calloc(1, sizeof(*call));
 	if (call == NULL)
 		return tr_error_set(error, TR_ENOMEM, "out of memory");

@@ -31,7 +31,7 @@ struct grpc_client_callbacks {
 tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct tls_context *tls,
     struct grpc_client **client, struct tr_error *error);
 /* If this returns an error, `ended` never runs. Else the call is valid until `ended` has run, from a later turn. The request is
- * copied; more than TR_GRPC_MESSAGE_MAX is TR_ELIMIT. deadline_ms is a duration; 0: none. An address that cannot be reached ends the call with
+ * copied; more than TR_GRPC_MESSAGE_MAX is TR_ELIMIT, as are more calls than TR_GRPC_CLIENT_CALLS_MAX and more unsent than TR_GRPC_UNSENT_BYTES_MAX. deadline_ms is a duration; 0: none. An address that cannot be reached ends the call with
  * UNAVAILABLE and a text that names the address. */
 tr_status grpc_client_call(struct grpc_client *client, const char *path, const void *request,
     size_t bytes, uint64_t deadline_ms, const struct grpc_client_callbacks *callbacks, void *arg,

@@ -51,6 +51,13 @@ static void client_goaway(struct grpc_session *session)
 	client_of(session)->draining = true;
 }
 
+static void client_settings(struct grpc_session *session)
+{
+	struct grpc_client_session *client = client_of(session);
+	if (client->callbacks.settings != NULL)
+		client->callbacks.settings(client->arg);
+}
+
 static void client_sent(struct grpc_session *session)
 {
 	(void)session;
@@ -183,6 +190,7 @@ static const struct grpc_role client_role = {
 	.header = client_header,
 	.trailers = client_trailers,
 	.goaway = client_goaway,
+	.settings = client_settings,
 	.sent = client_sent,
 	.step = client_step,
 	.lost = client_lost,

@@ -28,6 +28,8 @@ struct grpc_client_call {
 struct grpc_client_session_callbacks {
 	/* The call is over; it is on no session any more. */
 	void (*over)(void *arg, struct grpc_client_call *call);
+	/* The server may allow more calls, or less (grpc_client_session_has_room); none may be started from within. May be NULL. */
+	void (*settings)(void *arg);
 };
 
 /* `authority` is copied. */

@@ -51,6 +51,8 @@ void grpc_call_on_cancel(struct grpc_call *call, void (*cancelled)(void *arg), v
 /* Copies the message. TR_EAGAIN: sent all the same, but the client reads slowly (more than 1 MiB waits): stop until `writable`
  * runs. TR_ECANCELLED: the call is gone. */
 tr_status grpc_call_send(struct grpc_call *call, const void *message, size_t bytes);
+/* More is unsent on its connection than TR_GRPC_UNSENT_BYTES_MAX: new calls wait there, and who sends for others can know of it. */
+bool grpc_call_is_crowded(const struct grpc_call *call);
 void grpc_call_on_writable(struct grpc_call *call, void (*writable)(void *arg), void *arg);
 void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *message);
 

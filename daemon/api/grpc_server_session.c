@@ -48,6 +48,11 @@ static void server_goaway(struct grpc_session *session)
 	(void)session; /* the client opens no more; what is open goes on */
 }
 
+static void server_settings(struct grpc_session *session)
+{
+	(void)session;
+}
+
 /* Calls that wait for memory look again. */
 static void server_wake_waiting(struct grpc_session *session)
 {
@@ -253,6 +258,7 @@ static const struct grpc_role server_role = {
 	.header = server_header,
 	.trailers = server_trailers,
 	.goaway = server_goaway,
+	.settings = server_settings,
 	.sent = server_sent,
 	.step = server_step,
 	.lost = server_lost,

@@ -39,7 +39,7 @@ struct grpc_stream {
 	bool headers_done, peer_done, closed;
 };
 
-/* What a kind of session does; the first four run inside nghttp2. */
+/* What a kind of session does; the first five run inside nghttp2. */
 struct grpc_role {
 	/* The peer opened a stream. NULL: refused. (Servers only.) */
 	struct grpc_stream *(*opened)(struct grpc_session *session, int32_t id);
@@ -48,6 +48,8 @@ struct grpc_role {
 	/* `out` is empty and nothing comes after it. True: trailers were submitted, the stream ends with them. */
 	bool (*trailers)(struct grpc_stream *stream);
 	void (*goaway)(struct grpc_session *session);
+	/* The peer's settings came, the first or others. */
+	void (*settings)(struct grpc_session *session);
 	/* Bytes left. */
 	void (*sent)(struct grpc_session *session);
 	/* The stream may be freed in it (after grpc_session_remove). */

@@ -76,8 +76,10 @@ static int callbacks_header(nghttp2_session *http2, const nghttp2_frame *frame, 
 static int callbacks_frame(nghttp2_session *http2, const nghttp2_frame *frame, void *arg)
 {
 	struct grpc_session *session = arg;
-	if (frame->hd.type == NGHTTP2_SETTINGS)
+	if (frame->hd.type == NGHTTP2_SETTINGS) {
 		session->greeted = true; /* nghttp2 takes nothing else first */
+		session->role->settings(session);
+	}
 	if (frame->hd.type == NGHTTP2_GOAWAY)
 		session->role->goaway(session);
 	if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)

@@ -5,26 +5,16 @@
  *
  * Whatever it says: no more is held than the limits of its connections allow, who asks rightly beside it is answered, and afterwards all is as before.
  */
-#include "common/limits.h"
-#include "daemon/api/grpc_call.h"
-#include "daemon/api/grpc_client_session.h"
 #include "daemon/api/health_service.h"
 #include "tests/fuzz/api_backend.h"
+#include "tests/fuzz/api_good.h"
+#include "tests/fuzz/api_served.h"
 #include "tests/fuzz/api_words.h"
-
-/* Its connections, whose accounts are looked at; and so few of them that more come. */
-#undef TR_GRPC_CONNECTIONS_MAX
-#define TR_GRPC_CONNECTIONS_MAX (PORT_ENDS - 2)
-#include "daemon/api/grpc_server.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define SCRIPT_MAX 3000
-/* What all connections together may have unsent, half received, and besides. */
-#define HELD_MAX                                                                                \
-	(TR_GRPC_CONNECTIONS_MAX *                                                              \
-	        (TR_GRPC_UNSENT_BYTES_MAX + TR_GRPC_MESSAGE_MAX + TR_GRPC_REQUESTS_BYTES_MAX) + \
-	    ((size_t)32 << 20))
+#define HELD_MAX   (SERVED_HELD_MAX + ((size_t)32 << 20))
 
 static struct grpc_server *server;
 /* ---- the daemon's side */
@@ -132,119 +122,23 @@ static bool speak(void)
 	return true;
 }
 
-/* What a connection keeps accounts of is what its calls have. */
-static void look_at(const struct grpc_session *session)
-{
-	const struct grpc_server_session *is = (const struct grpc_server_session *)session;
-	size_t received = 0, unsent = 0, reserved = 0;
-	unsigned count = 0, waiting = 0;
-	for (const struct grpc_stream *s = session->streams; s != NULL; s = s->next, count++) {
-		const struct grpc_call *call = (const struct grpc_call *)s;
-		received += s->in.length;
-		unsent += s->out.unsent;
-		reserved += call->reserved;
-		waiting += call->waits;
-	}
-	if (count != session->stream_count || count > TR_GRPC_STREAMS_MAX + 1)
-		live_die("more calls than are counted, or than may be");
-	if (unsent != session->unsent || reserved != is->reserved || waiting != is->waiting)
-		live_die("a connection's accounts are wrong");
-	if (received > TR_GRPC_REQUESTS_BYTES_MAX + (size_t)count * TR_GRPC_WINDOW_BYTES)
-		live_die("more is received than its window lets in");
-}
-
 static void look(void)
 {
-	for (const struct grpc_server_connection *c = server != NULL ? server->connections : NULL;
-	     c != NULL; c = c->next)
-		look_at(c->session);
+	served_look(server);
 	if (__sanitizer_get_current_allocated_bytes() > growth.heap_before + HELD_MAX)
 		live_die("it holds too much for who speaks to it");
 }
 
 /* ---- who asks rightly */
 
-struct good {
-	unsigned open, answered;
-};
-
-static void on_good_message(void *arg, const uint8_t *message, size_t bytes)
-{
-	(void)message;
-	(void)bytes;
-	((struct good *)arg)->answered++;
-}
-
-static void on_good_over(void *arg, struct grpc_client_call *call)
-{
-	struct good *good = arg;
-	if (call->status != GRPC_OK)
-		live_die(call->text);
-	good->open--;
-	grpc_outbox_finish(&call->request);
-	free(call);
-}
-
-/* Else it would be sent away, where all others have calls. */
-static void make_room(void)
-{
-	for (unsigned i = TR_GRPC_CONNECTIONS_MAX - 1; i < PORT_ENDS; i++)
-		port_close(&port.ends[i]);
-	for (unsigned i = 0; i < PORT_LAST_TURNS; i++)
-		one_wait(ONE_TURN_NS);
-}
-
-static void good_call(struct grpc_session *session, struct good *good, char *path)
-{
-	struct grpc_client_call *call = calloc(1, sizeof(*call));
-	if (call == NULL)
-		live_die("no memory for a call");
-	call->path = path;
-	call->callbacks.message = on_good_message;
-	call->arg = good;
-	call->deadline_ms = GRPC_NO_DEADLINE;
-	if (grpc_outbox_add(&call->request, "", 0) != TR_OK ||
-	    grpc_client_session_start(session, call) != TR_OK)
-		live_die("no call can be made");
-	good->open++;
-}
-
-static void good_turn(struct port_end *end, struct grpc_session *session)
-{
-	static uint8_t bytes[PORT_READ_BYTES];
-	struct tr_error error = { 0 };
-	for (ssize_t n; (n = grpc_session_send(session, 0, bytes, sizeof(bytes))) > 0;)
-		port_put(end, &port.none, bytes, (size_t)n);
-	one_wait(ONE_TURN_NS);
-	size_t got = port_turn(end, &port.none, bytes, sizeof(bytes));
-	if (got > 0)
-		live_need(grpc_session_receive(session, 0, bytes, got, &error), &error,
-		    "what the server says");
-}
-
 static void good_one_asks(bool secure)
 {
-	static const struct grpc_client_session_callbacks callbacks = { on_good_over };
-	static char nodes[] = "/traind.v1.Trainer/ListNodes", health[] = HEALTH_CHECK_PATH;
-	struct good good = { 0 };
-	struct port_end end;
-	port_connect(&end, secure ? PORT_SECURE : PORT_PLAIN, TLS_END_OURS, &port.none);
-	struct grpc_session *session = grpc_client_session_create("fuzz:1", &callbacks, &good, 0);
-	if (session == NULL)
-		live_die("no memory for a session");
+	static const struct good_call calls[] = {
+		{ .path = "/traind.v1.Trainer/ListNodes", .messages = 1 },
+		{ .path = HEALTH_CHECK_PATH, .messages = 1 },
+	};
 	api.away = false;
-	good_call(session, &good, nodes);
-	good_call(session, &good, health);
-	for (unsigned turns = 0; good.open > 0; turns++) {
-		good_turn(&end, session);
-		if (turns == PORT_TURNS_MAX)
-			live_die("who asks rightly is not answered");
-	}
-	if (good.answered != 2)
-		live_die("an answer without a message");
-	grpc_session_lose(session, "all is said");
-	grpc_session_destroy(session);
-	port_close(&end);
+	good_asks(secure, calls, 2);
 }
 
 /* ---- one input */
@@ -279,7 +173,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	port_play();
 	if (server == NULL || server->closing)
 		serve_again();
-	make_room();
+	served_make_room();
 	good_one_asks((how & 2) != 0);
 	if ((how & 1) != 0) {
 		grpc_server_close(server, on_server_closed, NULL);

@@ -77,7 +77,7 @@ static void on_over(void *arg, struct grpc_client_call *call)
 
 static struct grpc_session *start_client(struct run *run)
 {
-	static const struct grpc_client_session_callbacks callbacks = { on_over };
+	static const struct grpc_client_session_callbacks callbacks = { .over = on_over };
 	static char path[] = "/traind.v1.Trainer/ListNodes";
 	struct grpc_session *session = grpc_client_session_create("fuzz:1", &callbacks, run, 0);
 	assert(session != NULL);

@@ -1,7 +1,7 @@
 /* What comes to the port of a daemon, plainly and over TLS, but for frames and HTTP/2 (those are fuzz_engine's, fuzz_tls's and fuzz_api's): the ends that a
  * relay joins, and who measures the way to it. The real listener, relay, and what a node serves to probes (daemon/node/probing.h: a thread for each, four
  * at a time; baton.h), all in turns. The input connects, shakes hands rightly or not, says a greeting and messages that are nearly right, raw bytes, records
- * that are spoilt, new keys, farewells, in any pieces; of grants and of time the script decides too.
+ * that are spoilt, new keys, farewells, in any pieces; of grants and of time the script decides too, and of how it is accepted (accepts.h).
  * First byte: bit 0: the relay and who serves probes end when the input is over; bit 1: who comes rightly afterwards comes over TLS; bits 2 to 7: the way.
  *
  * Whatever it says: no more is held than HELD_MAX; then two ends of the cluster are joined and hear each other, the way is measured, and all is as before.
@@ -12,6 +12,7 @@
 #include "daemon/node/probing.h"
 #include "proto/frame.h"
 #include "proto/probe.h"
+#include "tests/fuzz/accepts.h"
 #include "tests/fuzz/baton.h"
 #include "tests/fuzz/held.h"
 #include "tests/fuzz/port_end.h"
@@ -180,6 +181,8 @@ static bool speak(void)
 		grant(1 + script_byte(&port.script) % 2);
 	else if (which == 14)
 		port_time_passes();
+	else if (which == 15)
+		accepts_act(&port.script);
 	else if (!port_is_open(end) && which < 12)
 		connect_somehow(end);
 	else if (!port_is_open(end))
@@ -206,6 +209,7 @@ static void look(void)
 {
 	uint64_t now_ms = uv_now(&relay->loop);
 	held_look();
+	accepts_look();
 	if (probing.served > TR_PROBES_SERVED_MAX)
 		live_die("it serves more probes than it may");
 	for (const struct relay_end *end = relay->ends; end != NULL; end = end->next)
@@ -327,10 +331,12 @@ static bool all_gone(void)
 static void start(void)
 {
 	port_start(on_accepted);
+	accepts_start(on_accepted);
 	baton_start();
 	start_relay();
 	serve_probes();
 	one_begin(speak, NULL);
+	accepts_end();
 	for (unsigned i = 0; i < 4; i++) {
 		good_ones_meet(i % 2 == 0);
 		good_one_measures(i % 2 == 0);
@@ -349,8 +355,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	port_begin(data, size, SCRIPT_MAX);
 	uint8_t how = script_byte(&port.script);
 	way = how;
+	port.dials = NULL;
 	one_begin(speak, look);
 	port_play();
+	accepts_end();
 	if ((how & 1) != 0) {
 		end_probes();
 		relay_destroy(relay);

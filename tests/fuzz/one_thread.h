@@ -62,6 +62,8 @@ static struct {
 	int (*others_poll)(struct pollfd *fds, nfds_t count,
 	    uint64_t until_ns); /* threads of ours; NULL: they are real */
 	bool turning;
+	/* As connect(), in its place; NULL: the kernel's. */
+	int (*connects)(int fd, const struct sockaddr *to);
 	unsigned still; /* turns in which engines stand still: they have much to do */
 	uint64_t now_ns, until_ns;
 	uint16_t ports[ONE_PORTS_MAX];           /* of the loopback that are ours */
@@ -303,6 +305,8 @@ static bool one_may_dial(const struct sockaddr *to)
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes) /* as glibc declares it */
 {
 	one.dialled++;
+	if (one_is_ours() && one.connects != NULL)
+		return one.connects(fd, to.__sockaddr__);
 	if (one_is_ours() && one_may_dial(to.__sockaddr__))
 		return (int)syscall(SYS_connect, fd, to.__sockaddr__, bytes);
 	one.refused++;

@@ -44,8 +44,9 @@ static struct {
 	struct listener *plain, *secure;
 	struct port_end ends[PORT_ENDS];
 	struct script script, none;
-	unsigned handles; /* when nobody is connected */
-	uint64_t heard;   /* a digest of all that the daemon has said */
+	int (*dials)(bool secure); /* to the port; NULL: it takes what did not come so */
+	unsigned handles;          /* when nobody is connected */
+	uint64_t heard;            /* a digest of all that the daemon has said */
 	size_t work;
 } port;
 
@@ -84,19 +85,25 @@ static size_t port_turn(struct port_end *end, struct script *spoils, uint8_t *ou
 	return got;
 }
 
-static void port_connect(struct port_end *end, enum port_way way, enum tls_end_who who,
-    struct script *spoils)
+static int port_pair(bool secure)
 {
 	int ends[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
 		live_die("no sockets");
-	*end = (struct port_end){ .tls = { .fd = ends[0] }, .next = 1, .last = 1 };
-	listener_take(way == PORT_SECURE || way == PORT_PLAIN_TO_SECURE ? port.secure : port.plain,
-	    ends[1]);
-	if (way != PORT_SECURE && way != PORT_SECURE_TO_PLAIN)
+	listener_take(secure ? port.secure : port.plain, ends[1]);
+	return ends[0];
+}
+
+static void port_connect(struct port_end *end, enum port_way way, enum tls_end_who who,
+    struct script *spoils)
+{
+	bool secure = way == PORT_SECURE || way == PORT_PLAIN_TO_SECURE;
+	int fd = port.dials != NULL ? port.dials(secure) : port_pair(secure);
+	*end = (struct port_end){ .tls = { .fd = fd }, .next = 1, .last = 1 };
+	if (fd < 0 || (way != PORT_SECURE && way != PORT_SECURE_TO_PLAIN))
 		return;
 	(void)port_works(PORT_SHAKE_WORK);
-	tls_end_open(&end->tls, ends[0], false, who);
+	tls_end_open(&end->tls, fd, false, who);
 	for (unsigned i = 0; i < PORT_SHAKE_TURNS; i++) {
 		(void)port_turn(end, spoils, NULL, 0);
 		port_run();

@@ -16,6 +16,7 @@ static struct grpc_client_callbacks to_memberd;
 static void *to_memberd_arg;
 static tr_status send_status;
 static unsigned sent, ends, cancels;
+static bool crowded;
 static enum grpc_status ended_with;
 
 tr_status grpc_client_create(uv_loop_t *loop, const char *address, struct tls_context *tls,
@@ -95,6 +96,12 @@ void grpc_call_on_writable(struct grpc_call *call, void (*writable)(void *arg), 
 	(void)arg;
 }
 
+bool grpc_call_is_crowded(const struct grpc_call *call)
+{
+	(void)call;
+	return crowded;
+}
+
 tr_status grpc_call_send(struct grpc_call *call, const void *message, size_t bytes)
 {
 	(void)call;
@@ -152,11 +159,24 @@ static void test_no_memory_for_a_message(void **state)
 	assert_int_equal(ended_with, grpc_status_of(TR_ENOMEM));
 }
 
+/* Its connection has as many answers unread as it may: what memberd sends besides is not kept for it. */
+static void test_answers_that_nobody_reads(void **state)
+{
+	(void)state;
+	crowded = true;
+	forward_two(TR_OK);
+	crowded = false;
+	assert_int_equal(sent, 0);
+	assert_int_equal(cancels, 1);
+	assert_int_equal(ended_with, GRPC_RESOURCE_EXHAUSTED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_of_it),
 		cmocka_unit_test(test_no_memory_for_a_message),
+		cmocka_unit_test(test_answers_that_nobody_reads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 struct test {
 	struct peer *peer;
-	unsigned messages, over;
+	unsigned messages, over, settings;
 	size_t bytes;
 	enum grpc_status status;
 	char text[TR_GRPC_STATUS_TEXT_MAX];
@@ -46,9 +46,14 @@ static void on_over(void *arg, struct grpc_client_call *call)
 	free(call);
 }
 
+static void on_settings(void *arg)
+{
+	((struct test *)arg)->settings++;
+}
+
 static int set_up(void **state)
 {
-	static const struct grpc_client_session_callbacks callbacks = { on_over };
+	static const struct grpc_client_session_callbacks callbacks = { on_over, on_settings };
 	struct test *test = calloc(1, sizeof(*test));
 	test->peer = peer_create(true, true);
 	test->peer->now_ms = START_MS;
@@ -211,6 +216,23 @@ static void paused(void **state)
 	assert_int_equal(test->bytes, 0x30000);
 }
 
+/* A server allows one call, and later another: who waits for that is told. */
+static void a_server_that_allows_more(void **state)
+{
+	struct test *test = *state;
+	nghttp2_settings_entry most = { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 1 };
+	(void)start(test);
+	(void)nghttp2_submit_settings(test->peer->http2, 0, &most, 1);
+	peer_pump(test->peer);
+	assert_false(grpc_client_session_has_room(test->peer->other));
+	unsigned before = test->settings;
+	most.value = 2;
+	(void)nghttp2_submit_settings(test->peer->http2, 0, &most, 1);
+	peer_pump(test->peer);
+	assert_true(test->settings > before);
+	assert_true(grpc_client_session_has_room(test->peer->other));
+}
+
 /* The server takes no more: what it has not begun can be tried again, what it has goes on. */
 static void goaway(void **state)
 {
@@ -295,6 +317,7 @@ int main(void)
 		TEST(cancelled),
 		TEST(cancelled_within_a_message),
 		TEST(paused),
+		TEST(a_server_that_allows_more),
 		TEST(goaway),
 		TEST(connection_lost),
 		TEST(a_lost_session_sends_nothing),

@@ -87,6 +87,31 @@ static void client_destroyed_with_calls(void **state)
 	    TR_OK);
 }
 
+/* Each call keeps its request until it has left: clients of traind could have it keep 16 GiB for a memberd that reads nothing. */
+static void requests_that_do_not_leave_are_limited(void **state)
+{
+	enum { CALLS = TR_GRPC_UNSENT_BYTES_MAX / TR_GRPC_MESSAGE_MAX };
+	struct tr_error error;
+	struct fixture *f = *state;
+	struct grpc_client_call *more;
+	struct outcome outcomes[CALLS] = { 0 }, again = { 0 };
+	uint8_t *request = calloc(1, TR_GRPC_MESSAGE_MAX);
+	assert_non_null(request);
+	for (unsigned i = 0; i < CALLS; i++)
+		call(f, "/test/Fail", request, TR_GRPC_MESSAGE_MAX - 5, 0, &outcomes[i]);
+	assert_int_equal(grpc_client_call(f->client, "/test/Fail", request, TR_GRPC_MESSAGE_MAX, 0,
+	                     &callbacks, NULL, &more, &error),
+	    TR_ELIMIT);
+	assert_string_equal(error.text, "64 MiB of requests wait to be sent, the limit; try again");
+	for (unsigned i = 0; i < CALLS; i++) {
+		run_until(f, &outcomes[i].ended, 1);
+		assert_int_equal(outcomes[i].status, GRPC_NOT_FOUND);
+	}
+	call_to_end(f, "/test/Fail", request, TR_GRPC_MESSAGE_MAX, &again);
+	assert_int_equal(again.status, GRPC_NOT_FOUND);
+	free(request);
+}
+
 /* ---- an end that hangs */
 
 struct hung {
@@ -119,7 +144,7 @@ static void stop_loop(uv_timer_t *timer)
  * connections took no other.) */
 static void an_end_that_hangs_is_dropped(void **state)
 {
-	static const struct grpc_client_session_callbacks hung_callbacks = { hung_over };
+	static const struct grpc_client_session_callbacks hung_callbacks = { .over = hung_over };
 	static uint8_t request[200000];
 	static char path[] = "/t.T/M";
 	struct hung hung = { 0 };
@@ -200,6 +225,7 @@ int main(void)
 		TEST(unknown_name),
 		TEST(server_closes),
 		TEST(client_destroyed_with_calls),
+		TEST(requests_that_do_not_leave_are_limited),
 		cmocka_unit_test(an_end_that_hangs_is_dropped),
 		cmocka_unit_test(unix_socket),
 		cmocka_unit_test(name_of_loopback),
