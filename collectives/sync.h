@@ -86,6 +86,7 @@ struct tr_sync_tensor {
 };
 
 /* struct tr_sync_options, steps: what was saved had them all, as where a program that had ended is started again. Who says so gives its state in tr_sync_start, and with it how far training is, to those who begin with less; all are finished when it returns.
+ * The round that it says in tr_sync_ready is beyond those of who has less: else the one waits for a merge, and the other for none.
  * TR_SYNC_ALL_DONE - n, with n up to 2^53, is the same: n is the program's, who begins with less has it from tr_sync_steps. So many steps more than all were saved, say. */
 #define TR_SYNC_ALL_DONE UINT64_MAX
 

@@ -135,7 +135,8 @@ static void a_note_waits_for_company(void **state)
 	(void)rings(ends);
 	for (unsigned turn = 0; turn < 3; turn++) {
 		for (unsigned k = 0; k <= turn; k++)
-			assert_int_equal(channel_worker_note(ends->worker, &note, NULL, &error), TR_OK);
+			assert_int_equal(channel_worker_note(ends->worker, &note, NULL, &error),
+			    TR_OK);
 		assert_int_equal(rings(ends), 0);
 		assert_int_equal(channel_worker_submit(ends->worker, &s, NULL, &error), TR_OK);
 		assert_int_equal(rings(ends), 1);
