@@ -62,10 +62,8 @@ static bool on_look(void *arg)
 {
 	const struct engine *engine = arg;
 	bool moved = false;
-	for (struct member *member = engine->members; member != NULL; member = member->next) {
-		moved |= member_calls_serve(member);
+	for (struct member *member = engine->members; member != NULL; member = member->next)
 		moved |= member_board_look(member);
-	}
 	return moved;
 }
 
