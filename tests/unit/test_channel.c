@@ -128,8 +128,7 @@ static uint64_t rings(const struct ends *ends)
 static void a_note_waits_for_company(void **state)
 {
 	struct ends *ends = *state;
-	struct channel_submission s = { .call = CHANNEL_SUBMIT, .dtype = TR_F32, .reduce = TR_SUM },
-	                          got;
+	struct channel_submission s = { .call = CHANNEL_SUBMIT, .dtype = TR_F32 }, got;
 	const struct channel_submission note = { .call = CHANNEL_RELEASE, .tag = 7 };
 	struct tr_error error;
 	(void)rings(ends);
