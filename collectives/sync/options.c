@@ -209,11 +209,10 @@ tr_status sync_options_complete(struct tr_sync_options *o, unsigned layers, stru
 	if (o->carry && (o->overlap == 0 || o->mode == TR_SYNC_EAGER))
 		return refuse(error, "carry", 1,
 		    o->overlap == 0 ? "0 (false) without an overlap" : "0 (false) in eager mode");
-	/* Eager by time overlaps a whole period, of steps that nobody counts. */
-	if (o->scratch && (o->overlap != 0 || o->mode == TR_SYNC_EAGER || o->alone_steps > 0))
+	if (o->scratch && pace_overlaps(o))
 		return tr_error_set(error, TR_EINVAL,
-		    "sync.scratch: found one, allowed: none with an overlap or alone_steps, where "
-		    "a sum is on its way while the caller works");
+		    "sync.scratch: found one, allowed: none with an overlap or alone_steps, or in "
+		    "eager mode, where a sum is on its way while the caller works");
 	if (!(o->feedback <= 1))
 		return refuse(error, "feedback", o->feedback, "0 to 1");
 	if (o->mode != TR_SYNC_STREAMING && o->fragments != 1)

@@ -53,6 +53,12 @@ static inline bool pace_decides(const struct tr_sync_options *options)
 	return options->inner_seconds > 0 || options->by_speed || options->grace_seconds > 0;
 }
 
+/* Whether a movement's sum is on its way while the caller works: with an overlap, which in eager mode by time is a period of steps that nobody counts, or alone. */
+static inline bool pace_overlaps(const struct tr_sync_options *options)
+{
+	return options->overlap != 0 || options->mode == TR_SYNC_EAGER || options->alone_steps > 0;
+}
+
 void pace_agree(const struct tr_sync_options *options, const struct sync_report *reports,
     size_t count, uint64_t round, struct pace_agreed *agreed);
 

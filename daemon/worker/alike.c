@@ -17,16 +17,28 @@ static void add(struct parity *p, const char *what, const struct layout_tensor *
 		.bytes = layout_numbers(tensor) * sizeof(float) };
 }
 
+static void add_whole(struct trainer *t)
+{
+	struct parity *p = &t->alike.parity;
+	t->alike.arrays = ARRAYS;
+	for (size_t i = 0; i < t->layout.tensor_count; i++) {
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		add(p, "parameters", tensor, t->arrays.params + tensor->offset);
+		add(p, "first moments", tensor, t->arrays.first + tensor->offset);
+		add(p, "second moments", tensor, t->arrays.second + tensor->offset);
+	}
+}
+
 /* What is written of a sync mode is tr_sync's; moments are each worker's own. */
 static void add_outer(struct trainer *t)
 {
 	struct parity *p = &t->alike.parity;
+	t->alike.arrays = tr_sync_momentum(t->outer.sync, 0) != NULL ? 2 : 1;
 	for (size_t i = 0; i < t->layout.tensor_count; i++) {
-		float *momentum = tr_sync_momentum(t->outer.sync, i);
-		add(p, "parameters", &t->layout.tensors[i], tr_sync_outer_memory(t->outer.sync, i));
-		if (momentum != NULL)
-			add(p, "outer momentum", &t->layout.tensors[i], momentum);
-		t->alike.arrays = momentum != NULL ? 2 : 1;
+		const struct layout_tensor *tensor = &t->layout.tensors[i];
+		add(p, "parameters", tensor, tr_sync_outer_memory(t->outer.sync, i));
+		if (t->alike.arrays == 2)
+			add(p, "outer momentum", tensor, tr_sync_momentum(t->outer.sync, i));
 	}
 }
 
@@ -36,8 +48,6 @@ tr_status alike_create(struct trainer *t, struct tr_error *error)
 	tr_status status = parity_create(p, t->group, TAG_PARITY, error);
 	if (status != TR_OK)
 		return status;
-	float *arrays[ARRAYS] = { t->arrays.params, t->arrays.first, t->arrays.second };
-	static const char *const names[ARRAYS] = { "parameters", "first moments", "second moments" };
 	p->majority = true;
 	p->parts = calloc(ARRAYS * t->layout.tensor_count + 2, sizeof(p->parts[0]));
 	if (p->parts == NULL)
@@ -45,12 +55,7 @@ tr_status alike_create(struct trainer *t, struct tr_error *error)
 	if (t->outer.sync != NULL)
 		add_outer(t);
 	else
-		t->alike.arrays = ARRAYS;
-	for (size_t i = 0; t->outer.sync == NULL && i < t->layout.tensor_count; i++) {
-		const struct layout_tensor *tensor = &t->layout.tensors[i];
-		for (unsigned a = 0; a < ARRAYS; a++)
-			add(p, names[a], tensor, arrays[a] + tensor->offset);
-	}
+		add_whole(t);
 	p->parts[p->count++] = (struct parity_part){ .what = "account of samples",
 		.data = t->account,
 		.bytes = sizeof(*t->account) };

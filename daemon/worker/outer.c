@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "collectives/sync/pace.h"
 #include "common/log.h"
 #include "daemon/plan/job_sync.h"
 #include "daemon/worker/ending.h"
@@ -46,8 +47,7 @@ static tr_status create_sync(struct trainer *t, struct tr_error *error)
 	options.peers_most = t->peers_most;
 	options.lr_probe = probe;
 	options.lr_probe_arg = t;
-	if (status == TR_OK && options.overlap == 0 && options.mode != TR_SYNC_EAGER &&
-	    options.alone_steps == 0)
+	if (status == TR_OK && !pace_overlaps(&options))
 		options.scratch = t->arrays.grads;
 	struct tr_sync_tensor *tensors = calloc(t->layout.tensor_count, sizeof(*tensors));
 	if (status == TR_OK && tensors == NULL)
