@@ -4,6 +4,7 @@
 
 #include "common/limits.h"
 #include "daemon/api/grpc_call.h"
+#include "tests/fuzz/api_backend.h"
 #include "tests/fuzz/port_end.h"
 
 #undef TR_GRPC_CONNECTIONS_MAX
@@ -34,6 +35,30 @@ static void served_look_at(const struct grpc_session *session)
 		live_die("a connection's accounts are wrong");
 	if (received > TR_GRPC_REQUESTS_BYTES_MAX + (size_t)count * TR_GRPC_WINDOW_BYTES)
 		live_die("more is received than its window lets in");
+}
+
+/* What a port accepted, for `server`; NULL: it is ending. */
+static void served_accept(struct grpc_server *server, enum listener_protocol protocol,
+    struct stream stream, const void *early, size_t early_bytes)
+{
+	bool http = protocol == LISTENER_HTTP2 || protocol == LISTENER_HTTP1;
+	if (http && server != NULL)
+		grpc_server_accept(server, stream, early, early_bytes);
+	else
+		stream_close(&stream);
+}
+
+/* The Trainer service over the cluster that is played. */
+static struct grpc_server *served_trainer(void)
+{
+	struct grpc_server *server;
+	struct tr_error error = { 0 };
+	live_need(trainer_service_create(&port.net, &api_backend, NULL, &api.service), &error,
+	    "a service");
+	const struct grpc_server_options options = { .methods = trainer_service_methods(),
+		.arg = api.service };
+	live_need(grpc_server_create(&port.net, &options, &server), &error, "a server");
+	return server;
 }
 
 /* NULL: there is none. */

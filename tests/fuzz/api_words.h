@@ -344,6 +344,19 @@ static size_t words_settings(struct script *script, uint8_t out[6 * 8])
 	return 6 * (size_t)count;
 }
 
+/* What a client begins with, settings as the script has them; `wide`: without any of its own it lets much come, as most do. */
+static void words_greet(struct port_end *end, bool wide)
+{
+	static const char windows[] = "\0\0\6\4\0\0\0\0\0\0\4\x7f\xff\xff\xff" /* of each call */
+	                              "\0\0\4\x8\0\0\0\0\0\x7f\xff\0\0";       /* of all */
+	uint8_t settings[6 * 8];
+	port_put(end, &port.none, WORDS_PREFACE, strlen(WORDS_PREFACE));
+	size_t bytes = words_settings(&port.script, settings);
+	words_put(end, (struct words_frame){ WORDS_SETTINGS, 0, 0, bytes, settings });
+	if (bytes == 0 && wide)
+		port_put(end, &port.none, windows, sizeof(windows) - 1);
+}
+
 /* One of any kind, as often as a byte says. */
 static void words_say_frame(struct port_end *end)
 {

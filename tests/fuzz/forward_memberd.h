@@ -56,16 +56,6 @@ static void memberd_accepted(void *arg, enum listener_protocol protocol, struct 
 		stream_close(&stream);
 }
 
-static void memberd_serve(void)
-{
-	struct tr_error error = { 0 };
-	live_need(trainer_service_create(&port.net, &api_backend, NULL, &api.service), &error,
-	    "a service");
-	const struct grpc_server_options options = { .methods = trainer_service_methods(),
-		.arg = api.service };
-	live_need(grpc_server_create(&port.net, &options, &memberd.server), &error, "a server");
-}
-
 static void memberd_ended(void *arg)
 {
 	(void)arg;
@@ -85,7 +75,7 @@ static void memberd_start(void)
 	    &error, "memberd's port with TLS");
 	for (unsigned i = 0; i < MEMBERD_LINKS; i++)
 		memberd.links[i] = (struct memberd_link){ .near.tls.fd = -1, .far = -1 };
-	memberd_serve();
+	memberd.server = served_trainer();
 }
 
 /* ---- what traind dials */
@@ -378,7 +368,7 @@ static void memberd_acts(void)
 		break;
 	case 3:
 		if (memberd.server == NULL)
-			memberd_serve();
+			memberd.server = served_trainer();
 		break;
 	case 4:
 		for (unsigned i = 0; i < MEMBERD_LINKS; i++)
@@ -563,7 +553,7 @@ static void memberd_mends(void)
 			live_die("memberd does not end");
 	}
 	if (memberd.server == NULL)
-		memberd_serve();
+		memberd.server = served_trainer();
 	for (unsigned i = 0; i < MEMBERD_LINKS; i++)
 		if (port_is_open(&memberd.links[i].near) &&
 		    (memberd.links[i].spoilt || memberd.links[i].left != SIZE_MAX))

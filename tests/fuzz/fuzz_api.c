@@ -17,27 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define HELD_MAX   (SERVED_HELD_MAX + ((size_t)32 << 20))
 
 static struct grpc_server *server;
+
 /* ---- the daemon's side */
 
 static void on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
     const void *early, size_t early_bytes)
 {
-	bool http = protocol == LISTENER_HTTP2 || protocol == LISTENER_HTTP1;
 	(void)arg;
-	if (http && server != NULL)
-		grpc_server_accept(server, stream, early, early_bytes);
-	else
-		stream_close(&stream);
-}
-
-static void serve(void)
-{
-	struct tr_error error = { 0 };
-	live_need(trainer_service_create(&port.net, &api_backend, NULL, &api.service), &error,
-	    "a service");
-	const struct grpc_server_options options = { .methods = trainer_service_methods(),
-		.arg = api.service };
-	live_need(grpc_server_create(&port.net, &options, &server), &error, "a server");
+	served_accept(server, protocol, stream, early, early_bytes);
 }
 
 static void on_server_closed(void *arg)
@@ -55,28 +42,21 @@ static void serve_again(void)
 			live_die("the server does not end");
 	}
 	trainer_service_destroy(api.service);
-	serve();
+	server = served_trainer();
 }
 
 /* ---- the input's side */
 
 static void connect_somehow(struct port_end *end)
 {
-	static const char wide[] = "\0\0\6\4\0\0\0\0\0\0\4\x7f\xff\xff\xff" /* of each call */
-	                           "\0\0\4\x8\0\0\0\0\0\x7f\xff\0\0";       /* of all */
-	uint8_t how = script_byte(&port.script), settings[6 * 8];
+	uint8_t how = script_byte(&port.script);
 	enum tls_end_who who = how < 208 ? TLS_END_OURS
 	                                 : (enum tls_end_who)((how - 208) / 8 % TLS_END_WHOS);
 	port_connect(end, port_way(how, how % 4 == 3), who, how < 192 ? &port.none : &port.script);
 	end->reads = how / 4 % 4 != 3;
 	end->piece = how / 16 % 4 == 3 ? 1u + script_byte(&port.script) : 0;
-	if (how % 4 == 2) /* the script says all of it */
-		return;
-	port_put(end, &port.none, WORDS_PREFACE, strlen(WORDS_PREFACE));
-	size_t bytes = words_settings(&port.script, settings);
-	words_put(end, (struct words_frame){ WORDS_SETTINGS, 0, 0, bytes, settings });
-	if (bytes == 0 && how / 64 % 2 == 0) /* most clients let much come */
-		port_put(end, &port.none, wide, sizeof(wide) - 1);
+	if (how % 4 != 2) /* else the script says all of it */
+		words_greet(end, how / 64 % 2 == 0);
 }
 
 static bool speak(void)
@@ -151,7 +131,7 @@ static bool nothing_more(void)
 static void start(void)
 {
 	port_start(on_accepted);
-	serve();
+	server = served_trainer();
 	for (unsigned i = 0; i < 4; i++) {
 		api_begin();
 		good_one_asks(i % 2 == 0);

@@ -44,12 +44,8 @@ static size_t nodes_bytes;
 static void on_accepted(void *arg, enum listener_protocol protocol, struct stream stream,
     const void *early, size_t early_bytes)
 {
-	bool http = protocol == LISTENER_HTTP2 || protocol == LISTENER_HTTP1;
 	(void)arg;
-	if (http && server != NULL)
-		grpc_server_accept(server, stream, early, early_bytes);
-	else
-		stream_close(&stream);
+	served_accept(server, protocol, stream, early, early_bytes);
 }
 
 static void serve(void)
@@ -85,17 +81,11 @@ static void until_ended(void)
 
 static void connect_somehow(struct port_end *end)
 {
-	static const char wide[] = "\0\0\6\4\0\0\0\0\0\0\4\x7f\xff\xff\xff" /* of each call */
-	                           "\0\0\4\x8\0\0\0\0\0\x7f\xff\0\0";       /* of all */
-	uint8_t how = script_byte(&port.script), settings[6 * 8];
+	uint8_t how = script_byte(&port.script);
 	port_connect(end, port_way(how, how % 4 == 3), TLS_END_OURS, &port.none);
 	end->reads = how / 4 % 4 != 3;
 	end->piece = how / 16 % 4 == 3 ? 1u + script_byte(&port.script) : 0;
-	port_put(end, &port.none, WORDS_PREFACE, strlen(WORDS_PREFACE));
-	size_t bytes = words_settings(&port.script, settings);
-	words_put(end, (struct words_frame){ WORDS_SETTINGS, 0, 0, bytes, settings });
-	if (bytes == 0 && how / 64 % 2 == 0) /* most clients let much come */
-		port_put(end, &port.none, wide, sizeof(wide) - 1);
+	words_greet(end, how / 64 % 2 == 0);
 }
 
 static void say(struct port_end *end, unsigned which)

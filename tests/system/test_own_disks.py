@@ -363,12 +363,8 @@ def test_a_slow_disk_takes_a_copy(tmp_path, text):
     assert "made no progress" not in events and "a copy came over the network" in events, events
 
 
-@pytest.mark.parametrize("mode", ("ddp", "diloco", "streaming", "hdet"))
-def test_one_disk_has_the_last_step(tmp_path, text, mode):
-    """The other one has nothing, or less, whoever of the two nodes comes first: all begin together, with nothing left to train."""
-    first = trained(tmp_path, text, mode)
-    less = min(int(folder.name.removeprefix("step-")) for folder in first.glob("step-*"))
-    assert less < 20
+def one_has_more(tmp_path, first, less):
+    """Two disks, in folders of their own: either has step 20, the other one nothing, or step `less`."""
     for others, number in (((), 0), ((), 1), ((less,), 0), ((less,), 1)):
         case = tmp_path / f"{len(others)}-{number}"
         case.mkdir()
@@ -376,27 +372,31 @@ def test_one_disk_has_the_last_step(tmp_path, text, mode):
         copy_to(disks.own[number], first, (20,))
         if others:
             copy_to(disks.own[1 - number], first, others)
+        yield case, disks
+
+
+@pytest.mark.parametrize("mode", ("ddp", "diloco", "streaming", "hdet"))
+def test_one_disk_has_the_last_step(tmp_path, text, mode):
+    """The other one has nothing, or less, whoever of the two nodes comes first: all begin together, with nothing left to train."""
+    first = trained(tmp_path, text, mode)
+    less = min(int(folder.name.removeprefix("step-")) for folder in first.glob("step-*"))
+    assert less < 20
+    for case, disks in one_has_more(tmp_path, first, less):
         events = goes_on(case, text, disks, mode, steps=20)
-        assert "nothing is left to train" in events, (others, number, events)
-        assert "refused" not in events and "again" not in events and "exited" not in events, (others, number, events)
+        assert "nothing is left to train" in events, (case.name, events)
+        assert "refused" not in events and "again" not in events and "exited" not in events, (case.name, events)
 
 
 @pytest.mark.parametrize("mode", ("ddp", "diloco"))
 def test_more_steps_than_the_job_has(tmp_path, text, mode):
     """One disk has twice as many, the other one all of them, or nothing: what is written of the former's is not called a checkpoint of fewer steps."""
     first = trained(tmp_path, text, mode)
-    for others, number in (((10,), 0), ((10,), 1), ((), 0), ((), 1)):
-        case = tmp_path / f"{len(others)}-{number}"
-        case.mkdir()
-        disks = Disks(case)
-        copy_to(disks.own[number], first, (20,))
-        if others:
-            copy_to(disks.own[1 - number], first, others)
+    for case, disks in one_has_more(tmp_path, first, 10):
         events = goes_on(case, text, disks, mode, steps=10)
-        assert "the checkpoint is of step 20 and train.steps is 10: nothing is left to train" in events, (others, number, events)
+        assert "the checkpoint is of step 20 and train.steps is 10: nothing is left to train" in events, (case.name, events)
         for disk in disks.own:
             for step in (10, 20):
-                assert not has(disk, step) or model_of(disk, step) == model_of(first, step), (others, number, step)
+                assert not has(disk, step) or model_of(disk, step) == model_of(first, step), (case.name, step)
 
 
 @pytest.mark.skipif("-" in BUILD.name, reason="a sanitizer wants to be loaded first")
