@@ -159,8 +159,7 @@ static void message(void *arg, const Traind__Peer__ToNode *message)
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED:
 		engine_to_node(node->engine, message);
-		workers_evict(&node->workers, message->peer_evicted->group,
-		    message->peer_evicted->peer, message->peer_evicted->reason);
+		workers_evict(&node->workers, message->peer_evicted);
 		break;
 	case TRAIND__PEER__TO_NODE__BODY_GROUP_OVER:
 		kept_drop(node->folder, message->group_over->group);

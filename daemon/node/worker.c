@@ -23,7 +23,9 @@
  * seen the channel close as soon as it runs. */
 #define DRAIN_WAIT_MS 500
 #define HEARD_WAIT_MS 5000
-#define HALTED_WORDS  "was stopped by SIG%s for %" PRIu64 " ms (--stopped-timeout-ms)"
+/* For who gave up to say why, and to end by itself. */
+#define WHY_WAIT_MS  500
+#define HALTED_WORDS "was stopped by SIG%s for %" PRIu64 " ms (--stopped-timeout-ms)"
 
 struct worker {
 	struct workers *workers;
@@ -36,7 +38,8 @@ struct worker {
 	char stop_reason[256]; /* why we ended it; "": we did not */
 	int halted_by;         /* a signal; 0: it goes on */
 	bool halted_too_long;  /* and so it ends */
-	/* For a process that is stopped, then for one whose channel closed, then for its last words. */
+	bool says_why;         /* evicted, and was told why by its engine: it is let speak */
+	/* For a process that is stopped, then for one that says why it ends or whose channel closed, then for its last words. */
 	uv_timer_t wait;
 	bool drained; /* all it wrote is in its log */
 	bool heard;   /* the engine has passed on all that it said: its channel is closed */
@@ -59,7 +62,7 @@ static struct worker *find(const struct workers *workers, uint64_t peer)
 
 static void stop(struct worker *worker, unsigned grace_ms, const char *reason)
 {
-	if (worker->process == NULL)
+	if (worker->process == NULL || worker->says_why)
 		return;
 	if (worker->stop_reason[0] == '\0')
 		(void)snprintf(worker->stop_reason, sizeof(worker->stop_reason), "%s", reason);
@@ -149,7 +152,7 @@ static void halted_for_long(uv_timer_t *timer)
 static void process_halted(void *arg, int signal)
 {
 	struct worker *worker = arg;
-	if (worker->group == 0 || worker->heard || worker->halted_too_long ||
+	if (worker->group == 0 || worker->heard || worker->says_why || worker->halted_too_long ||
 	    worker->workers->halted_ms == 0)
 		return;
 	worker->halted_by = signal;
@@ -392,14 +395,26 @@ void workers_stop(struct workers *workers, uint64_t job, uint64_t peer, unsigned
 			stop(worker, grace_ms, reason);
 }
 
-void workers_evict(struct workers *workers, uint64_t group, uint64_t peer, const char *reason)
+static void has_said_why(uv_timer_t *timer)
 {
-	struct worker *worker = find(workers, peer);
-	if (worker == NULL || worker->group != group)
-		return;
-	log_warn("worker", "job %" PRIu64 ": peer %" PRIu64 " was evicted: %s", worker->job, peer,
-	    reason);
+	struct worker *worker = timer->data;
+	worker->says_why = false;
 	stop(worker, TR_WORKER_TERM_GRACE_MS, "evicted");
+}
+
+void workers_evict(struct workers *workers, const Traind__Peer__PeerEvicted *evicted)
+{
+	struct worker *worker = find(workers, evicted->peer);
+	if (worker == NULL || worker->group != evicted->group)
+		return;
+	log_warn("worker", "job %" PRIu64 ": peer %" PRIu64 " was evicted: %s", worker->job,
+	    worker->peer, evicted->reason);
+	worker->says_why = evicted->refuses && worker->process != NULL && !worker->heard &&
+	    worker->halted_by == 0;
+	if (worker->says_why)
+		(void)uv_timer_start(&worker->wait, has_said_why, WHY_WAIT_MS, 0);
+	else
+		stop(worker, TR_WORKER_TERM_GRACE_MS, "evicted");
 }
 
 static void channel_closed_long_ago(uv_timer_t *timer)
@@ -418,6 +433,7 @@ void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t pe
 	}
 	worker->heard = true;
 	worker->words = words;
+	worker->says_why = false;
 	if (worker->process != NULL)
 		(void)uv_timer_start(&worker->wait, channel_closed_long_ago,
 		    TR_WORKER_TERM_GRACE_MS, 0);

@@ -44,8 +44,9 @@ void workers_start(struct workers *workers, const Traind__Peer__StartWorker *sta
 /* peer 0: all of the job; job 0: all. TERM now, KILL after the grace. */
 void workers_stop(struct workers *workers, uint64_t job, uint64_t peer, unsigned grace_ms,
     const char *reason);
-/* No longer a member of its group: ends it. */
-void workers_evict(struct workers *workers, uint64_t group, uint64_t peer, const char *reason);
+/* No longer a member of its group: ends it. Who gave up by itself has half a second to end by itself, so that its log and its job's events say
+ * what it knows of the cause; what else would stop it waits as long. */
+void workers_evict(struct workers *workers, const Traind__Peer__PeerEvicted *evicted);
 /* The engine says that its channel closed; the process should be ending too. `words` (taken; NULL: none) go
  * with the report of its end. */
 void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t peer,

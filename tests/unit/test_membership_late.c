@@ -175,11 +175,21 @@ static void test_joins_again_while_its_join_is_logged(void **state)
 	world_finish(&w);
 }
 
-/* It says why it ended all; by then the job is queued again. Its figures are of a run that is over, its words are not. */
-static void test_words_of_a_run_that_is_over(void **state)
+static void expect_last_event(struct world *w, const char *text, unsigned restarts)
+{
+	Traind__V1__Job *job = membership_job(w->m, 1, true);
+	assert_non_null(strstr(job->events[job->n_events - 1]->text, text));
+	assert_int_equal(job->restarts, restarts);
+	traind__v1__job__free_unpacked(job, NULL);
+}
+
+/* It says why it ended all, before its process ends: the job waits for that. By then it is queued again; figures are of a run that is over then, words
+ * are not. */
+enum how { EXITS, IS_CUT_OFF, HANGS };
+
+static void says_why(enum how how)
 {
 	struct world w;
-	(void)state;
 	training(&w);
 	Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
 	Traind__V1__Progress figures = TRAIND__V1__PROGRESS__INIT;
@@ -198,18 +208,41 @@ static void test_words_of_a_run_that_is_over(void **state)
 	failed.peer = 5;
 	failed.reason = (char *)(uintptr_t) "round 31: peers hold different results";
 	MESSAGE(&w, 1, PEER_FAILED, peer_failed, &failed);
-	Traind__V1__Job *job = membership_job(w.m, 1, true);
-	assert_non_null(strstr(job->events[job->n_events - 1]->text, "goes on from checkpoint"));
-	assert_int_equal(job->restarts, 1);
-	traind__v1__job__free_unpacked(job, NULL);
-	figures.step = 31;
+	body.progress = NULL;
 	body.event = (char *)(uintptr_t) "round 31: peer 5 held other parameters";
 	MESSAGE(&w, 1, PEER_REPORT, peer_report, &body);
-	job = membership_job(w.m, 1, true);
-	assert_string_equal(job->events[job->n_events - 1]->text, body.event);
+	expect_last_event(&w, body.event, 0);
+	if (how == EXITS)
+		exited(&w, 1, 1, 5, 1, 0, "");
+	else if (how == IS_CUT_OFF)
+		world_closed(&w, 1, "reset by peer");
+	for (unsigned s = 0; how == HANGS && s < 14; s++) {
+		expect_last_event(&w, s < 13 ? body.event : "goes on from checkpoint",
+		    s < 13 ? 0 : 1);
+		heartbeat(&w, 1);
+		world_tick(&w, 1000);
+	}
+	expect_last_event(&w, "goes on from checkpoint", 1);
+	if (how == IS_CUT_OFF) {
+		world_finish(&w);
+		return;
+	}
+	figures.step = 31;
+	body.progress = &figures;
+	MESSAGE(&w, 1, PEER_REPORT, peer_report, &body);
+	expect_last_event(&w, body.event, 1);
+	Traind__V1__Job *job = membership_job(w.m, 1, true);
 	assert_int_equal(job->progress->step, 20);
 	traind__v1__job__free_unpacked(job, NULL);
 	world_finish(&w);
+}
+
+static void test_who_gave_up_says_why(void **state)
+{
+	(void)state;
+	says_why(EXITS);
+	says_why(IS_CUT_OFF);
+	says_why(HANGS);
 }
 
 /* More than one message may hold, from all members at once, as after an hour without memberd: each record is in the log once, in entries that it takes. */
@@ -400,7 +433,7 @@ int main(void)
 		cmocka_unit_test(test_a_lost_traind_among_many_short_processes),
 		cmocka_unit_test(test_ends_that_come_soon),
 		cmocka_unit_test(test_ends_that_come_late),
-		cmocka_unit_test(test_words_of_a_run_that_is_over),
+		cmocka_unit_test(test_who_gave_up_says_why),
 		cmocka_unit_test(test_dials_again),
 		cmocka_unit_test(test_back_with_its_old_worker),
 		cmocka_unit_test(test_joins_again_while_its_join_is_logged),

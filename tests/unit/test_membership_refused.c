@@ -52,6 +52,7 @@ static void is_told(struct world *w, uint64_t conn, tr_status status)
 	assert_non_null(w->last[conn]);
 	assert_int_equal(w->last[conn]->body_case, TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED);
 	assert_int_equal(w->last[conn]->peer_evicted->status, status);
+	assert_true(w->last[conn]->peer_evicted->refuses);
 	assert_string_equal(w->last[conn]->peer_evicted->reason, WORDS);
 }
 

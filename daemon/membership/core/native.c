@@ -122,6 +122,17 @@ static void requeue_or_fail(struct membership *m, struct job *job, const struct 
 	job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED, 0, text, &from, NULL);
 }
 
+/* For people: what comes after the job's end, or its next beginning, is no longer read as its cause. */
+static bool words_due(const struct membership *m, const struct job *job)
+{
+	bool due = false;
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		due = due || (peer->group == job->group && peer_may_say_why(m, peer));
+	}
+	return due;
+}
+
 static void end_the_rest(struct membership *m, struct job *job, bool ended)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {
@@ -155,9 +166,11 @@ void native_think(struct membership *m, struct job *job)
 	} else if (job->fast_deaths >= TR_WORKER_FAST_DEATHS_MAX && !state_job_trained(job)) {
 		/* Where others have trained, the cause is with the nodes where these died: they
 		 * are tried again, ever more rarely. */
-		fail_at_start(m, job, &c);
+		if (!words_due(m, job))
+			fail_at_start(m, job, &c);
 	} else if (begun && c.live == 0) {
-		requeue_or_fail(m, job, &c);
+		if (!words_due(m, job))
+			requeue_or_fail(m, job, &c);
 	} else if (begun && c.members == 0) {
 		end_the_rest(m, job, false);
 	} else if (c.live < c.target && m->now_ms >= job->soft.place_after_ms) {

@@ -48,7 +48,7 @@ static void send_stop(struct membership *m, uint64_t conn, uint64_t job, uint64_
 }
 
 static void send_evicted(struct membership *m, uint64_t conn, uint64_t group, uint64_t peer,
-    const char *reason, int32_t status)
+    const char *reason, int32_t status, bool refuses)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
 	Traind__Peer__PeerEvicted evicted = TRAIND__PEER__PEER_EVICTED__INIT;
@@ -58,6 +58,7 @@ static void send_evicted(struct membership *m, uint64_t conn, uint64_t group, ui
 	evicted.peer = peer;
 	evicted.reason = text;
 	evicted.status = status;
+	evicted.refuses = refuses;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED;
 	message.peer_evicted = &evicted;
 	action_send(m, conn, &message);
@@ -73,17 +74,28 @@ static void tell_to_stop(struct membership *m, struct peer *peer, uint64_t conn,
 		peer->soft.stop_ms = m->now_ms;
 	peer->soft.stopping = peer->job != 0;
 	if (peer->group != 0)
-		send_evicted(m, conn, peer->group, peer->id, reason, peer->soft.refusal.status);
+		send_evicted(m, conn, peer->group, peer->id, reason, peer->soft.refusal.status,
+		    peer->soft.refuses);
 	if (peer->job != 0)
 		send_stop(m, conn, peer->job, peer->id, reason);
 }
 
-bool peer_holds_slot(const struct membership *m, const struct peer *peer)
+static bool is_ending(const struct membership *m, const struct peer *peer)
 {
 	const struct node *node = state_node(m, peer->node);
-	return state_peer_live(peer) ||
-	    (peer->soft.stopping && node != NULL && node->soft.conn == peer->soft.stop_conn &&
-	        m->now_ms < peer->soft.stop_ms + STOP_PATIENCE_MS);
+	return !state_peer_live(peer) && peer->soft.stopping && node != NULL &&
+	    node->soft.conn == peer->soft.stop_conn &&
+	    m->now_ms < peer->soft.stop_ms + STOP_PATIENCE_MS;
+}
+
+bool peer_holds_slot(const struct membership *m, const struct peer *peer)
+{
+	return state_peer_live(peer) || is_ending(m, peer);
+}
+
+bool peer_may_say_why(const struct membership *m, const struct peer *peer)
+{
+	return peer->soft.refuses && is_ending(m, peer);
 }
 
 void peer_end(struct membership *m, struct peer *peer, enum peer_state fate, bool fast,
@@ -254,6 +266,7 @@ void peer_failed(struct membership *m, struct node *node, const Traind__Peer__Pe
 	    failed->reason[0] != '\0' ? failed->reason : tr_status_text((tr_status)failed->status));
 	if (state_peer_live(peer) && failed->refused_round != 0)
 		peer->soft.refusal = (struct refusal){ failed->refused_round, failed->status };
+	peer->soft.refuses = true;
 	peer_end(m, peer, PEER_LOST, !got_over_its_start(m, peer), text);
 }
 
@@ -301,6 +314,7 @@ bool peer_refused(struct membership *m, struct group *group, uint64_t round)
 		bool fast = state_view_peer(group, peer->id) != NULL &&
 		    !got_over_its_start(m, peer);
 		peer->soft.refusal = by->refusal;
+		peer->soft.refuses = true;
 		peer_end(m, peer, PEER_LOST, fast, reason);
 	}
 	return true;
@@ -475,7 +489,7 @@ static void reconcile_theirs(struct membership *m, struct node *node,
 	}
 	if (here->group != 0)
 		send_evicted(m, node->soft.conn, here->group, here->peer, reason,
-		    refusal != NULL ? refusal->status : 0);
+		    refusal != NULL ? refusal->status : 0, refusal != NULL && refusal->round != 0);
 	if (here->job_id != 0)
 		send_stop(m, node->soft.conn, here->job_id, here->peer, reason);
 }

@@ -60,6 +60,7 @@ struct peer {
 		bool started, ready, signed_state;
 		bool gradual;  /* what it needs of the state may come while rounds are decided */
 		bool stopping; /* told to stop, and its end was not reported yet */
+		bool refuses;  /* its engine gave up, or was told that its round was refused */
 		uint32_t pid;
 		uint64_t ready_round, view;
 		uint64_t
@@ -374,6 +375,8 @@ uint64_t health_deadline_ms(const struct membership *m);
 /* peer.c: the end of a peer, and telling its node. */
 /* Its process runs, or may still run: its slot is taken. */
 bool peer_holds_slot(const struct membership *m, const struct peer *peer);
+/* It gave up, and its process has not ended yet: it may say more of the cause than its engine did. */
+bool peer_may_say_why(const struct membership *m, const struct peer *peer);
 void peer_end(struct membership *m, struct peer *peer, enum peer_state fate, bool fast,
     const char *reason);
 /* Of those who held its state nobody is left: lost as well, though not what the job ends of. */
