@@ -214,16 +214,26 @@ static void weights_part(void *arg, unsigned thread, unsigned threads)
 		fold_vectors(part->model, part->layer, threads);
 }
 
+/* Sums over the group what `part` left, while weights whose gradients need nothing of it have theirs computed. */
+static bool sum_behind(struct model *m, pool_fn *weights, struct layer_part *part)
+{
+	if (!model_sum_begin(m))
+		return false;
+	pool_run_flushing(m->pool, weights, part);
+	return model_sum_end(m);
+}
+
 /* Of a shard that has all rows. */
 static bool tensor_backward(struct model *m, struct layer_part *part)
 {
 	pool_run_flushing(m->pool, mlp_rows_part, part);
-	if (!model_sum(m))
+	if (!sum_behind(m, mlp_weights_part, part))
 		return false;
 	pool_run_flushing(m->pool, middle_and_attention_part, part);
-	if (!model_sum(m))
+	if (!sum_behind(m, attention_weights_part, part))
 		return false;
 	pool_run_flushing(m->pool, input_rows_part, part);
+	fold_vectors(m, part->layer, pool_threads(m->pool));
 	return true;
 }
 
@@ -235,15 +245,13 @@ static bool sequence_backward(struct model *m, struct layer_part *part)
 	if (!model_copy_gather(m, down_gradient(m)))
 		return false;
 	pool_run_flushing(m->pool, mlp_rows_part, part);
-	pool_run_flushing(m->pool, mlp_weights_part, part);
-	if (!model_sum(m))
+	if (!sum_behind(m, mlp_weights_part, part))
 		return false;
 	pool_run_flushing(m->pool, middle_rows_part, part);
 	if (!model_copy_gather(m, proj_gradient(m)))
 		return false;
 	pool_run_flushing(m->pool, attention_rows_part, part);
-	pool_run_flushing(m->pool, attention_weights_part, part);
-	if (!model_sum(m))
+	if (!sum_behind(m, attention_weights_part, part))
 		return false;
 	pool_run_flushing(m->pool, input_rows_part, part);
 	fold_vectors(m, part->layer, pool_threads(m->pool));
@@ -279,10 +287,9 @@ static bool one_layer(struct model *m, size_t layer, const struct model_hooks *h
 		return false;
 	if (model_splits_rows(m))
 		return sequence_backward(m, &part) && model_progress(hooks);
-	if (m->tensor == NULL)
-		pool_run_flushing(m->pool, rows_part, &part);
-	else if (!tensor_backward(m, &part))
-		return false;
+	if (m->tensor != NULL)
+		return tensor_backward(m, &part) && model_progress(hooks);
+	pool_run_flushing(m->pool, rows_part, &part);
 	if (!model_progress(hooks))
 		return false;
 	pool_run_flushing(m->pool, weights_part, &part);

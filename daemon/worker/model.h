@@ -49,6 +49,9 @@ struct model_tensor {
 	/* As many more: then the calls use them in turn, and neither reads nor writes what the call before this one had. NULL: what was summed may be
 	 * written again as soon as `sum` has returned. */
 	real *exchange_too;
+	/* Both or none: `sum` (with `scatter` `reduce_scatter`) in two calls, so that the caller computes while it is made. Nothing of the group is called in between, and `data` is not touched. */
+	bool (*begin)(void *arg, real *data, size_t count, bool scatter);
+	bool (*end)(void *arg);
 	/* Of a model with row_parts (slots.h), which also needs both halves: `data` is `size` equal blocks, rows of all members one behind the other. Of the sum over all
 	 * members each gets its own block `place` (the rest is left as it was, and others may read it still); or each gives its own block, and has all of them then. In place as
 	 * `sum`, with the same bits as it. `place` is the same at all stages of a pipeline for those who send each other messages; it need not be `rank`. */

@@ -284,6 +284,9 @@ bool model_meet(struct model *m, size_t offset, size_t count,
 /* partial [rows, C] = x [rows, in] W, of a linear layer whose inputs are split. */
 void model_linear_partial(const struct model *m, struct thread_scratch *s, size_t layer,
     enum layout_part weight, size_t rows, const real *x, real *partial);
+/* model_sum in two calls: what is computed in between sees both halves as they were, and touches neither the one that was written nor what was summed before. */
+bool model_sum_begin(struct model *m);
+bool model_sum_end(struct model *m);
 /* Sums the stream: our own rows of it are in the exchange then (model_summed), at their places among all. */
 bool model_sum(struct model *m);
 /* The same, then y [n, C] = residual + sum + bias of `weight`, LAYOUT_PROJ_W or LAYOUT_DOWN_W. */

@@ -97,6 +97,9 @@ struct ops {
 	void (*bias)(const real *bias, size_t rows, size_t width, real *y);
 	/* y = x + bias. */
 	void (*bias_residual)(const real *x, const real *bias, size_t rows, size_t width, real *y);
+	/* y = sum + residual (NULL: 0) + bias (NULL: 0). */
+	void (*onto)(const real *sum, const real *residual, const real *bias, size_t rows,
+	    size_t width, real *y);
 	/* y = x without what is left out of rows [first, first + rows) of an array. y may be x. */
 	void (*drop)(const struct dropout *dropout, size_t first, size_t rows, size_t width,
 	    const real *x, real *y);
@@ -186,6 +189,8 @@ void OP(gelu)(const real *x, size_t count, real *y);
 void OP(gelu_backward)(real *x, real *dy, size_t count);
 void OP(bias)(const real *bias, size_t rows, size_t width, real *y);
 void OP(bias_residual)(const real *x, const real *bias, size_t rows, size_t width, real *y);
+void OP(onto)(const real *sum, const real *residual, const real *bias, size_t rows, size_t width,
+    real *y);
 void OP(drop)(const struct dropout *dropout, size_t first, size_t rows, size_t width, const real *x,
     real *y);
 void OP(drop_onto)(const struct dropout *dropout, size_t first, size_t rows, size_t width,
@@ -218,12 +223,12 @@ void OP(adamw)(real *params, const real *grads, real *first, real *second, size_
 		.rmsnorm_backward = OP(rmsnorm_backward), .swiglu = OP(swiglu),                   \
 		.swiglu_backward = OP(swiglu_backward), .rotate = OP(rotate), .gelu = OP(gelu),   \
 		.gelu_backward = OP(gelu_backward), .bias = OP(bias),                             \
-		.bias_residual = OP(bias_residual), .drop = OP(drop), .drop_onto = OP(drop_onto), \
-		.column_sums = OP(column_sums), .attention = OP(attention),                       \
-		.attention_backward = OP(attention_backward), .softmax_loss = OP(softmax_loss),   \
-		.softmax_max = OP(softmax_max), .softmax_sums = OP(softmax_sums),                 \
-		.softmax_finish = OP(softmax_finish), .embed = OP(embed),                         \
-		.embed_backward = OP(embed_backward), .to_bf16 = OP(to_bf16),                     \
+		.bias_residual = OP(bias_residual), .onto = OP(onto), .drop = OP(drop),           \
+		.drop_onto = OP(drop_onto), .column_sums = OP(column_sums),                       \
+		.attention = OP(attention), .attention_backward = OP(attention_backward),         \
+		.softmax_loss = OP(softmax_loss), .softmax_max = OP(softmax_max),                 \
+		.softmax_sums = OP(softmax_sums), .softmax_finish = OP(softmax_finish),           \
+		.embed = OP(embed), .embed_backward = OP(embed_backward), .to_bf16 = OP(to_bf16), \
 		.from_bf16 = OP(from_bf16), .sum_squares = OP(sum_squares), .adamw = OP(adamw),   \
 	}
 

@@ -16,6 +16,22 @@ void OP(bias_residual)(const real *x, const real *bias, size_t rows, size_t widt
 			y[i] = x[i] + bias[i];
 }
 
+void OP(onto)(const real *sum, const real *residual, const real *bias, size_t rows, size_t width,
+    real *y)
+{
+	for (size_t row = 0; row < rows; row++, sum += width, y += width) {
+		const real *x = residual != NULL ? residual + row * width : NULL;
+		if (x != NULL && bias != NULL)
+			for (size_t i = 0; i < width; i++)
+				y[i] = sum[i] + x[i] + bias[i];
+		else if (x != NULL || bias != NULL)
+			for (size_t i = 0; i < width; i++)
+				y[i] = sum[i] + (x != NULL ? x : bias)[i];
+		else
+			memcpy(y, sum, width * sizeof(*y));
+	}
+}
+
 void OP(column_sums)(const real *x, size_t rows, size_t width, real *sum)
 {
 	for (size_t row = 0; row < rows; row++, x += width)

@@ -350,6 +350,8 @@ bool sharded_sum(void *arg, float *data, size_t count);
 bool sharded_maximum(void *arg, float *data, size_t count);
 bool sharded_reduce_scatter(void *arg, float *data, size_t count);
 bool sharded_all_gather(void *arg, float *data, size_t count);
+bool sharded_sum_begin(void *arg, float *data, size_t count, bool scatter);
+bool sharded_sum_end(void *arg);
 /* One op, that is waited for; *tag is it. False: x->status is not TR_OK. */
 bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope *scope, float *data,
     size_t count, enum tr_collective collective, enum tr_reduce how, uint32_t *tag);

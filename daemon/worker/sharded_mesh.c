@@ -114,6 +114,8 @@ static tr_status make_tensor(struct trainer *t, struct tr_error *error)
 		.exchange_too = exchange + numbers,
 		.reduce_scatter = sharded_reduce_scatter,
 		.all_gather = sharded_all_gather,
+		.begin = sharded_sum_begin,
+		.end = sharded_sum_end,
 		.arg = &s->exchange };
 	if (!t->strict)
 		return TR_OK;
@@ -121,6 +123,8 @@ static tr_status make_tensor(struct trainer *t, struct tr_error *error)
 	s->tensor.maximum = sharded_pairs_maximum;
 	s->tensor.reduce_scatter = sharded_pairs_scatter;
 	s->tensor.all_gather = sharded_pairs_gather;
+	s->tensor.begin = NULL;
+	s->tensor.end = NULL;
 	return TR_OK;
 }
 

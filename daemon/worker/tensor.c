@@ -11,11 +11,32 @@ bool model_meet(struct model *m, size_t offset, size_t count,
 	return call(m->tensor->arg, data, count);
 }
 
+static size_t stream_numbers(const struct model *m)
+{
+	return m->sequences * m->length * m->layout->config.width;
+}
+
 bool model_sum(struct model *m)
 {
 	const struct model_tensor *group = m->tensor;
-	return model_meet(m, 0, m->sequences * m->length * m->layout->config.width,
+	return model_meet(m, 0, stream_numbers(m),
 	    model_splits_rows(m) ? group->reduce_scatter : group->sum);
+}
+
+bool model_sum_begin(struct model *m)
+{
+	const struct model_tensor *group = m->tensor;
+	return group->begin == NULL ||
+	    group->begin(group->arg, model_exchange(m, true), stream_numbers(m),
+	        model_splits_rows(m));
+}
+
+bool model_sum_end(struct model *m)
+{
+	if (m->tensor->begin == NULL)
+		return model_sum(m);
+	m->turn ^= 1;
+	return m->tensor->end(m->tensor->arg);
 }
 
 /* y = sum + residual (NULL: 0) + bias (NULL: 0), of our own rows; of the embedding, or of what the layer adds to the stream. */
@@ -27,35 +48,25 @@ struct onto {
 	size_t layer;
 };
 
-/* Behind sum and bias. */
-static void drop_row(const struct onto *onto, size_t row, real *y)
-{
-	size_t C = onto->model->layout->config.width;
-	if (onto->residual != NULL)
-		model_drop_onto(onto->model, onto->site, onto->layer, row, 1,
-		    onto->residual + row * C, y);
-	else
-		model_drop(onto->model, onto->site, onto->layer, row, 1, y, y);
-}
-
 static void onto_part(void *arg, unsigned thread, unsigned threads)
 {
 	const struct onto *onto = arg;
 	const struct model *m = onto->model;
-	bool drops = model_drops(m);
 	size_t C = m->layout->config.width, first, last;
 	pool_share(model_own_rows(m), 1, thread, threads, &first, &last);
-	for (size_t row = first; row < last; row++) {
-		const real *sum = model_summed(m, model_own_first(m) + row);
-		real *y = onto->y + row * C;
-		memcpy(y, sum, C * sizeof(*y));
-		for (size_t i = 0; onto->residual != NULL && !drops && i < C; i++)
-			y[i] += onto->residual[row * C + i];
-		for (size_t i = 0; onto->bias != NULL && i < C; i++)
-			y[i] += onto->bias[i];
-		if (drops)
-			drop_row(onto, row, y);
+	size_t rows = last - first;
+	const real *sum = model_summed(m, model_own_first(m) + first),
+	           *residual = onto->residual == NULL ? NULL : onto->residual + first * C;
+	real *y = onto->y + first * C;
+	if (!model_drops(m)) {
+		m->ops->onto(sum, residual, onto->bias, rows, C, y);
+		return;
 	}
+	m->ops->onto(sum, NULL, onto->bias, rows, C, y);
+	if (residual != NULL)
+		model_drop_onto(m, onto->site, onto->layer, first, rows, residual, y);
+	else
+		model_drop(m, onto->site, onto->layer, first, rows, y, y);
 }
 
 bool model_sum_onto(struct model *m, size_t layer, enum layout_part weight, const real *residual,
@@ -102,10 +113,9 @@ static void positions_part(void *arg, unsigned thread, unsigned threads)
 	for (size_t row = first; row < last; row++) {
 		size_t at = model_own_first(m) + row;
 		const real *sum = model_summed(m, at);
-		const real *position = m->params + m->layout->positions + at % m->length * C;
 		real *x = m->slot->embedded + row * C;
-		for (size_t i = 0; i < C; i++)
-			x[i] = sum[i] + position[i];
+		m->ops->onto(sum, m->params + m->layout->positions + at % m->length * C, NULL, 1, C,
+		    x);
 		if (model_drops(m))
 			model_drop(m, MODEL_SITE_EMBEDDING, 0, row, 1, x, x);
 	}

@@ -37,6 +37,7 @@ struct group {
 	size_t stops;               /* with this call; 0: none */
 	bool in_turn;               /* the exchange has two halves */
 	bool splits;                /* sequence parallel */
+	bool behind;                /* sums are made in two calls */
 };
 
 struct member {
@@ -48,6 +49,11 @@ struct member {
 	struct model_tensor tensor;
 	double *half; /* of the exchange, that of the call before; with what it had then */
 	double *kept;
+	struct {
+		double *data, *copy; /* and what was there when it began */
+		size_t count;
+		enum meeting kind;
+	} begun; /* data NULL: none is */
 	double *params, *grads, loss;
 	const int32_t *inputs, *targets;
 	unsigned threads;
@@ -73,6 +79,7 @@ static bool meet(struct member *member, double *data, size_t count, enum meeting
 	struct group *group = member->group;
 	unsigned rank = member->shard.rank;
 	double *made = malloc(count * sizeof(*made));
+	assert_null(member->begun.data);
 	if (group->in_turn)
 		check_turns(member, data);
 	assert_true(kind < SCATTER || count % group->size == 0);
@@ -111,6 +118,30 @@ static bool reduce_scatter_here(void *arg, double *data, size_t count)
 static bool all_gather_here(void *arg, double *data, size_t count)
 {
 	return meet(arg, data, count, GATHER);
+}
+
+/* Others may come to it at any time from the first call to the second: what they get is what was there at the first. */
+static bool begin_here(void *arg, double *data, size_t count, bool scatter)
+{
+	struct member *m = arg;
+	assert_null(m->begun.data);
+	m->begun.data = data;
+	m->begun.count = count;
+	m->begun.kind = scatter ? SCATTER : SUM;
+	m->begun.copy = malloc(count * sizeof(*data));
+	memcpy(m->begun.copy, data, count * sizeof(*data));
+	return true;
+}
+
+static bool end_here(void *arg)
+{
+	struct member *m = arg;
+	double *data = m->begun.data;
+	assert_non_null(data);
+	assert_memory_equal(data, m->begun.copy, m->begun.count * sizeof(*data));
+	free(m->begun.copy);
+	m->begun.data = NULL;
+	return meet(m, data, m->begun.count, m->begun.kind);
 }
 
 static void *zeroed(size_t numbers)
@@ -189,6 +220,8 @@ static void member_start(struct member *m, const double *params, struct pool *po
 		.reduce_scatter = m->group->splits ? reduce_scatter_here : NULL,
 		.all_gather = m->group->splits ? all_gather_here : NULL,
 		.exchange = zeroed(model_exchange_numbers(&m->local, SEQUENCES)),
+		.begin = m->group->behind ? begin_here : NULL,
+		.end = m->group->behind ? end_here : NULL,
 		.arg = m };
 	if (m->group->in_turn)
 		m->tensor.exchange_too = zeroed(model_exchange_numbers(&m->local, SEQUENCES));
@@ -305,7 +338,7 @@ static void play_all(struct member *members, unsigned size, void *(*play_one)(vo
 
 struct how {
 	unsigned size, threads;
-	bool in_turn, splits;
+	bool in_turn, splits, behind;
 	size_t stops;
 };
 
@@ -339,6 +372,7 @@ static void together(const struct model_config *shape, const struct how *how)
 	struct group group = { .size = size,
 		.in_turn = how->in_turn,
 		.splits = how->splits,
+		.behind = how->behind,
 		.stops = how->stops };
 	struct member members[MEMBERS];
 	struct pool *pools[MEMBERS], *pool;
@@ -400,14 +434,19 @@ static void test_shards_make_up_the_whole(void **state)
 {
 	for (unsigned size = 1; size <= MEMBERS; size++)
 		for (unsigned threads = 1; size != 3 && threads <= 3; threads += 2)
-			together(*state, &(struct how){ size, threads, threads == 1, false, 0 });
+			for (unsigned behind = 0; behind < 2; behind++)
+				together(*state,
+				    &(struct how){ size, threads, behind > 0 || threads == 1, false,
+				        behind > 0, 0 });
 }
 
 static void test_sequence_parallel(void **state)
 {
 	for (unsigned size = 2; size <= MEMBERS; size += 2)
 		for (unsigned threads = 1; threads <= 3; threads += 2)
-			together(*state, &(struct how){ size, threads, true, true, 0 });
+			for (unsigned behind = 0; behind < 2; behind++)
+				together(*state,
+				    &(struct how){ size, threads, true, true, behind > 0, 0 });
 }
 
 /* What is left out is the same at all, of the stream's rows and of each member's own heads. */
@@ -432,7 +471,7 @@ static void test_stops(void **state)
 		derive(&(struct group){ .size = 2, .splits = splits == 1 }, &whole, false, &calls);
 		assert_true(calls.count > 0);
 		for (size_t at = 1; at <= calls.count; at++)
-			together(&config, &(struct how){ 2, 1, true, splits == 1, at });
+			together(&config, &(struct how){ 2, 1, true, splits == 1, at % 2 == 0, at });
 	}
 	layout_finish(&whole);
 }

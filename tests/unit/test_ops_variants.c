@@ -71,6 +71,9 @@ static size_t run_all(const struct ops *ops, size_t width, float *out)
 	at += count;
 	ops->bias_residual(x, b, ROWS, width, at);
 	at += count;
+	for (unsigned with = 0; with < 4; with++, at += count)
+		ops->onto(y, (with & 1) != 0 ? x : NULL, (with & 2) != 0 ? b : NULL, ROWS, width,
+		    at);
 	struct dropout dropout = { 12345, 1 << 22, 4.0f / 3 };
 	ops->drop(&dropout, 3, ROWS, width, x, at);
 	at += count;
@@ -102,7 +105,7 @@ static size_t run_all(const struct ops *ops, size_t width, float *out)
 static void test_same_bits(void **state)
 {
 	(void)state;
-	static float plain[35 * ROWS * MOST], other[35 * ROWS * MOST];
+	static float plain[39 * ROWS * MOST], other[39 * ROWS * MOST];
 	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++) {
 		size_t count = run_all(ops_variant(0), widths[w], plain);
 		for (size_t v = 1; ops_variant(v) != NULL; v++) {

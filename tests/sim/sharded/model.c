@@ -255,15 +255,23 @@ static const uint64_t *sums_of(struct model *m, int part, bool back)
 	return sums->at;
 }
 
+/* As the real model's: of a backward pass in two calls. */
+static bool sum(const struct model_tensor *tensor, bool back, float *data, size_t count)
+{
+	if (!back || tensor->begin == NULL)
+		return tensor->sum(tensor->arg, data, count);
+	return tensor->begin(tensor->arg, data, count, false) && tensor->end(tensor->arg);
+}
+
 /* What all of the group have of it, below the prime. False: the work stops. */
-static bool exchange(struct model *m, float *x, size_t count)
+static bool exchange(struct model *m, bool back, float *x, size_t count)
 {
 	const struct model_tensor *tensor = m->tensor;
 	if (tensor != NULL) {
 		float *through = m->odd ? tensor->exchange_too : tensor->exchange;
 		m->odd = !m->odd;
 		memcpy(through, x, count * sizeof(float));
-		if (!tensor->sum(tensor->arg, through, count))
+		if (!sum(tensor, back, through, count))
 			return false;
 		memcpy(x, through, count * sizeof(float));
 	}
@@ -281,7 +289,7 @@ static bool apply(struct model *m, const struct model_slot *slot, int part, bool
 	const uint64_t *sums = sums_of(m, part, back);
 	for (size_t i = 0; i < rows * width; i++)
 		y[i] = (float)((once * factor * (uint64_t)x[i] + sums[i % width]) % PLAY_PRIME);
-	return exchange(m, y, rows * width);
+	return exchange(m, back, y, rows * width);
 }
 
 /* ---- passes ---- */
