@@ -85,6 +85,14 @@ static uint32_t latencies(const struct collective_log *log, enum graph_section_k
 	return count;
 }
 
+static struct plan_exchange exchange_of(const struct collective_entry *entry,
+    const struct strategy *strategy)
+{
+	return (struct plan_exchange){ entry->collective == COLLECTIVE_ALL_REDUCE ? 2 : 1,
+		collective_bytes_sent(entry->collective, (double)entry->bytes,
+		    strategy->mesh.size[MESH_TP]) };
+}
+
 /* A layer computed again stops before what makes its result, the last that its members exchange (tests/unit/derived_calls.h holds the trainer to it). */
 static struct plan_exchange without_last(const struct collective_log *log,
     const struct strategy *strategy, struct plan_exchange all)
@@ -99,21 +107,51 @@ static struct plan_exchange without_last(const struct collective_log *log,
 	}
 	if (last == NULL)
 		return all;
-	all.latencies -= last->collective == COLLECTIVE_ALL_REDUCE ? 2 : 1;
-	all.bytes -= collective_bytes_sent(last->collective, (double)last->bytes,
-	    strategy->mesh.size[MESH_TP]);
+	struct plan_exchange left_out = exchange_of(last, strategy);
+	all.latencies -= left_out.latencies;
+	all.bytes -= left_out.bytes;
 	return all;
 }
 
-/* By what is multiplied: a token's products with parameters, and with the keys and values before it, half of the sequence in the mean. */
-static double again_share(const struct model_config *model, uint32_t sequence_length)
-{
-	double width = model->width, queries = (double)model_queries(model),
-	       last = (double)model->hidden * width;
-	double products = width * ((double)model_qkv(model) + (double)model_up(model)) +
-	    queries * width + last;
+/* What is multiplied for a token in a layer, forward. */
+struct products {
+	double qkv, attention, projection, up, down;
+};
 
-	return 1 - last / (products + queries * sequence_length);
+/* With parameters, and with the keys and values before it, half of the sequence in the mean. */
+static struct products products_of(const struct model_config *model, uint32_t sequence_length)
+{
+	double width = model->width, queries = (double)model_queries(model);
+
+	return (struct products){ width * (double)model_qkv(model), queries * sequence_length,
+		queries * width, width * (double)model_up(model), (double)model->hidden * width };
+}
+
+static double again_share(struct products p)
+{
+	return 1 - p.down / (p.qkv + p.attention + p.projection + p.up + p.down);
+}
+
+/* Backward there are two products for one with parameters, of which one makes their gradients, and five for two of attention (Dao 2023, 2307.08691). */
+static void put_behind(const struct collective_log *log, const struct strategy *strategy,
+    struct products p, struct plan_behind behind[PLAN_BEHIND])
+{
+	double attention = p.qkv + p.projection, mlp = p.up + p.down,
+	       backward = 2 * (attention + mlp) + 2.5 * p.attention;
+	unsigned sums = 0;
+
+	behind[0] = (struct plan_behind){ .share = mlp / backward };
+	behind[1] = (struct plan_behind){ .share = attention / backward };
+	for (uint32_t i = 0; i < log->count; i++) {
+		const struct collective_entry *entry = &log->entries[i];
+		bool sum = entry->collective == COLLECTIVE_ALL_REDUCE ||
+		    entry->collective == COLLECTIVE_REDUCE_SCATTER;
+		if (!sum || entry->section != SECTION_LAYER || entry->phase != PHASE_BACKWARD ||
+		    entry->axis != MESH_TP)
+			continue;
+		assert(sums < PLAN_BEHIND);
+		behind[sums++].sum = exchange_of(entry, strategy);
+	}
 }
 
 static tr_status derive(const struct model_config *model, uint32_t sequence_length, uint32_t tp,
@@ -151,7 +189,9 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 			    COLLECTIVES, MESH_TP, 1);
 		}
 	}
-	made->again_share = again_share(model, sequence_length);
+	struct products products = products_of(model, sequence_length);
+	made->again_share = again_share(products);
+	put_behind(&log, &strategy, products, made->behind);
 	made->again = without_last(&log, &strategy, made->exchange[SECTION_LAYER][PHASE_FORWARD]);
 	made->possible = true;
 	return TR_OK;

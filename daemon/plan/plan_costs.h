@@ -49,9 +49,18 @@ struct plan_exchange {
 	double bytes; /* sent by one worker in all of them, for one sequence */
 };
 
+/* A sum of a layer's backward pass that is made while gradients of weights are computed (daemon/worker/backward.c). */
+struct plan_behind {
+	struct plan_exchange sum;
+	double share; /* of the layer's backward time what those take */
+};
+
+enum { PLAN_BEHIND = 2 }; /* what the MLP leaves, and attention */
+
 struct plan_derived {
 	bool possible;
 	struct plan_exchange exchange[SECTIONS][2]; /* PHASE_FORWARD, PHASE_BACKWARD */
+	struct plan_behind behind[PLAN_BEHIND];     /* of exchange[SECTION_LAYER][PHASE_BACKWARD] */
 	struct plan_exchange
 	    again; /* of a layer's forward in the backward pass, if it is computed again: all but the sum of its result */
 	double again_share; /* of the forward time of a layer what computing it again takes: it stops before the product that makes its result */

@@ -303,6 +303,21 @@ static double exchange_s(const struct plan_layout *l, const struct plan_group *g
 	    what->bytes * l->cost->sequences * group->seconds_a_byte;
 }
 
+/* Of a layer's sums in the backward pass what costs nothing. Strict jobs wait for each; where all cores compute, a sum takes their time. */
+static double hidden_s(const struct plan_layout *l, const struct plan_group *group,
+    double backward_s)
+{
+	double hidden = 0;
+
+	if (l->in->cluster->busy || l->in->batch_parts > 0)
+		return 0;
+	for (unsigned i = 0; i < PLAN_BEHIND; i++) {
+		const struct plan_behind *behind = &l->of_tp->behind[i];
+		hidden += fmin(exchange_s(l, group, &behind->sum), behind->share * backward_s);
+	}
+	return hidden;
+}
+
 /* What a section adds to a stage's times, and to what of them is exchange. */
 static void add_section(const struct plan_layout *l, const struct plan_group *group,
     enum graph_section_kind section, double times, bool recompute, struct plan_section_time *stage,
@@ -313,6 +328,8 @@ static void add_section(const struct plan_layout *l, const struct plan_group *gr
 	double forward_s = l->cost->time[section].forward_s / group->speed,
 	       backward_s = l->cost->time[section].backward_s / group->speed;
 
+	if (section == SECTION_LAYER)
+		backward -= hidden_s(l, group, backward_s);
 	if (recompute) {
 		backward += exchange_s(l, group, &l->of_tp->again);
 		backward_s += l->of_tp->again_share * forward_s;

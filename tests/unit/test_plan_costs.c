@@ -76,6 +76,25 @@ static void a_layer_again_has_one_sum_less(void **state)
 	}
 }
 
+/* Gradients of weights are computed while the backward pass's two sums are made (daemon/worker/backward.c); of sequence parallelism its reduce-scatters, not the gathers before products. */
+static void sums_behind_gradients_of_weights(void **state)
+{
+	struct plan_derived all[2], own[2];
+	double stream = 32.0 * 64 * 4, backward = 2 * 12 * 4096.0 + 2.5 * 64 * 32;
+
+	(void)state;
+	derive(32, false, all);
+	derive(32, true, own);
+	for (size_t i = 0; i < PLAN_BEHIND; i++) {
+		assert_int_equal(all[1].behind[i].sum.latencies, 2);
+		assert_true(all[1].behind[i].sum.bytes == stream);
+		assert_int_equal(own[1].behind[i].sum.latencies, 1);
+		assert_true(own[1].behind[i].sum.bytes == stream / 2);
+		assert_int_equal(all[0].behind[i].sum.latencies, 0);
+		assert_true(all[1].behind[i].share == (i == 0 ? 8 : 4) * 4096 / backward);
+	}
+}
+
 /* Measured without, planned with: what was measured so differs by the same (tests/system/test_plan_measure.py). */
 static void own_rows_of_what_was_measured_without(void **state)
 {
@@ -125,6 +144,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sequence_parallel_sends_as_many_bytes),
 		cmocka_unit_test(a_layer_again_has_one_sum_less),
+		cmocka_unit_test(sums_behind_gradients_of_weights),
 		cmocka_unit_test(own_rows_of_what_was_measured_without),
 		cmocka_unit_test(rows_that_do_not_divide_are_not_possible),
 	};
