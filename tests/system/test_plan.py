@@ -157,7 +157,7 @@ def test_example_cluster(tmp_path, job, here):
 
 
 def test_sequence_parallel_as_asked_for(tmp_path, job, here):
-    """It sends as many bytes; with stages, messages are of one worker's rows."""
+    """It sends as many bytes, of which all-gathers are not made behind gradients of weights; with stages, messages are of one worker's rows."""
     plans = []
     for asked in ("true", "false"):
         words = ["plan", job, "--cluster", cluster_file(tmp_path, ["name: a, workers: 2", "name: b, workers: 2"]), "--costs", tmp_path / "costs",
@@ -167,11 +167,12 @@ def test_sequence_parallel_as_asked_for(tmp_path, job, here):
         assert (", sequence parallel\n" in here(*words).stdout) == (asked == "true")
     own, rows = plans
     assert own["sequence_parallel"] and not rows["sequence_parallel"]
-    assert own["times"]["exchange_s"] == pytest.approx(rows["times"]["exchange_s"], rel=1e-6)
+    assert own["times"]["exchange_s"] > rows["times"]["exchange_s"] > 0
 
-    def between(plan):
-        return sum(link["bytes"] for link in plan["links"] if link["from"] != link["to"])
-    assert 0 < between(own) < between(rows)
+    def sent(plan, between):
+        return sum(link["bytes"] for link in plan["links"] if (link["from"] != link["to"]) == between)
+    assert sent(own, False) == pytest.approx(sent(rows, False), rel=1e-2)  # and gradients of what all hold, once a step
+    assert 0 < sent(own, True) < sent(rows, True)
 
 
 def test_memory_is_saved_where_it_is_lacking(tmp_path, job, here):
