@@ -23,7 +23,7 @@ def mixtures():
 
 
 def learned(cluster, text, folder, model, strict, dp, pp, tp, keys):
-    spec = (strict_spec if strict else keyed_spec)(text, folder, dp, pp, tp, **{"layers": 8, "heads": 4, **model})
+    spec = (strict_spec if strict else keyed_spec)(text, folder, dp, pp, tp, **{"steps": STEPS, "layers": 8, "heads": 4, **model})
     spec.train.optimizer.micro_sequences = 1 if strict else 2  # enough of them in each part of a strict job's batch for stages of two chunks
     for name, value in keys.items():
         setattr(spec.mesh, name, value)
