@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/arena.h"
+#include "common/copy.h"
 #include "daemon/checkpoint/bulk_file.h"
 #include "daemon/worker/patience.h"
 
@@ -82,11 +83,11 @@ static void set(struct saver *saver, bool *what)
 static void copy(struct saver *saver)
 {
 	size_t bytes = saver->layout->count * sizeof(float);
-	memcpy(saver->copy.params, saver->state.params, bytes);
-	memcpy(saver->copy.first, saver->state.first, bytes);
-	memcpy(saver->copy.second, saver->state.second, bytes);
+	copy_past_cache(saver->copy.params, saver->state.params, bytes);
+	copy_past_cache(saver->copy.first, saver->state.first, bytes);
+	copy_past_cache(saver->copy.second, saver->state.second, bytes);
 	if (saver->state.outer != NULL)
-		memcpy(saver->copy.outer, saver->state.outer, bytes);
+		copy_past_cache(saver->copy.outer, saver->state.outer, bytes);
 	set(saver, &saver->copied);
 }
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "collectives/kernels/copy.h"
+#include "common/copy.h"
 
 #define ROOM 2048
 

@@ -1,4 +1,4 @@
-#include "collectives/kernels/copy.h"
+#include "common/copy.h"
 
 #include <stdint.h>
 #include <string.h>
