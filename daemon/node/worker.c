@@ -433,12 +433,11 @@ void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t pe
 	}
 	worker->heard = true;
 	worker->words = words;
-	worker->says_why = false;
-	if (worker->process != NULL)
+	if (worker->process == NULL)
+		remove_if_complete(worker);
+	else if (!worker->says_why) /* its time is shorter, and runs already */
 		(void)uv_timer_start(&worker->wait, channel_closed_long_ago,
 		    TR_WORKER_TERM_GRACE_MS, 0);
-	else
-		remove_if_complete(worker);
 }
 
 /* ---- lists */
