@@ -196,6 +196,20 @@ static void test_no_longer_with_its_channel_closed(void **state)
 	finish(&workers);
 }
 
+/* Its engine tells it and memberd at once: it may be the first of the two. */
+static void test_nor_less_with_its_channel_closed_before(void **state)
+{
+	struct workers workers;
+	(void)state;
+	begin(&workers);
+	workers_channel_closed(&workers, GROUP, PEER, NULL);
+	evict(&workers, true);
+	assert_int_equal(stops, 0);
+	run_for(SOON_MS);
+	assert_int_equal(stops, 1);
+	finish(&workers);
+}
+
 static void test_who_ends_by_itself_is_not_stopped(void **state)
 {
 	struct workers workers;
@@ -212,6 +226,7 @@ int main(void)
 		cmocka_unit_test(test_who_is_evicted_is_stopped_at_once),
 		cmocka_unit_test(test_who_gave_up_has_half_a_second),
 		cmocka_unit_test(test_no_longer_with_its_channel_closed),
+		cmocka_unit_test(test_nor_less_with_its_channel_closed_before),
 		cmocka_unit_test(test_who_ends_by_itself_is_not_stopped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
