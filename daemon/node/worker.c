@@ -409,8 +409,8 @@ void workers_evict(struct workers *workers, const Traind__Peer__PeerEvicted *evi
 		return;
 	log_warn("worker", "job %" PRIu64 ": peer %" PRIu64 " was evicted: %s", worker->job,
 	    worker->peer, evicted->reason);
-	worker->says_why = evicted->refuses && worker->process != NULL && !worker->heard &&
-	    worker->halted_by == 0;
+	/* Its channel may be closed already: its engine told it when it told memberd. */
+	worker->says_why = evicted->refuses && worker->process != NULL && worker->halted_by == 0;
 	if (worker->says_why)
 		(void)uv_timer_start(&worker->wait, has_said_why, WHY_WAIT_MS, 0);
 	else
@@ -433,12 +433,11 @@ void workers_channel_closed(struct workers *workers, uint64_t group, uint64_t pe
 	}
 	worker->heard = true;
 	worker->words = words;
-	worker->says_why = false;
-	if (worker->process != NULL)
+	if (worker->process == NULL)
+		remove_if_complete(worker);
+	else if (!worker->says_why) /* its time is shorter, and runs already */
 		(void)uv_timer_start(&worker->wait, channel_closed_long_ago,
 		    TR_WORKER_TERM_GRACE_MS, 0);
-	else
-		remove_if_complete(worker);
 }
 
 /* ---- lists */

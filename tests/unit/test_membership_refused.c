@@ -127,12 +127,33 @@ static void test_another_round(void **state)
 	}
 }
 
+/* What told it was lost with its node's connection: it is told the same again. */
+static void test_is_told_again_that_it_gave_up(void **state)
+{
+	struct world w;
+	Traind__Peer__PeerHere here = TRAIND__PEER__PEER_HERE__INIT, *list[1] = { &here };
+	(void)state;
+	three_peers(&w);
+	failed(&w, 1, 3, TR_EIO, 0);
+	assert_true(w.last[1]->peer_evicted->refuses);
+	world_closed(&w, 1, "reset by peer");
+	here.group = 2;
+	here.peer = 3;
+	here.view = 1;
+	here.ready = true;
+	hello_with(&w, 11, 1, 101, 0, list, 1);
+	assert_int_equal(w.last[11]->body_case, TRAIND__PEER__TO_NODE__BODY_PEER_EVICTED);
+	assert_true(w.last[11]->peer_evicted->refuses);
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_are_told),
 		cmocka_unit_test(test_over_a_restart),
 		cmocka_unit_test(test_another_round),
+		cmocka_unit_test(test_is_told_again_that_it_gave_up),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

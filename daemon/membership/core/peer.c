@@ -489,7 +489,8 @@ static void reconcile_theirs(struct membership *m, struct node *node,
 	}
 	if (here->group != 0)
 		send_evicted(m, node->soft.conn, here->group, here->peer, reason,
-		    refusal != NULL ? refusal->status : 0, refusal != NULL && refusal->round != 0);
+		    refusal != NULL ? refusal->status : 0,
+		    peer != NULL && (peer->soft.refuses || refusal->round != 0));
 	if (here->job_id != 0)
 		send_stop(m, node->soft.conn, here->job_id, here->peer, reason);
 }
