@@ -343,6 +343,14 @@ static void who_may_not_defer_waits(void **state)
 	end(s);
 }
 
+static unsigned states_of(struct lesson *s)
+{
+	pthread_mutex_lock(&s->fx->lock);
+	unsigned states = s->proxy.harm.states;
+	pthread_mutex_unlock(&s->fx->lock);
+	return states;
+}
+
 /* A second after it was asked for it is asked for again, but not when it has just come: that would come into memory that its caller may have changed by then. */
 static void what_has_come_is_not_asked_for_again(void **state)
 {
@@ -350,7 +358,7 @@ static void what_has_come_is_not_asked_for_again(void **state)
 	struct lesson *s = begin((struct fp_harm){ .slow_us = SLOW_US }, false, false,
 	    TRAIND__PEER__POLICY__POLICY_REPLAY);
 	late_thread = s->fx->hosts[2].engine->thread;
-	while (s->proxy.harm.states < 2 * (WEIGHTS >> 18) - 8)
+	while (states_of(s) < 2 * (WEIGHTS >> 18) - 8)
 		(void)usleep(100);
 	atomic_store(&late, true);
 	FX_WAIT(s->fx, s->learners[2].whole || failed(&s->learners[2]));
