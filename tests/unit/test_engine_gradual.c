@@ -550,14 +550,14 @@ static void what_comes_before_the_second_try_counts(void **state)
 	r[0] = hand_begin(&s->learners[0]);
 	hand_op(&s->learners[0], &r[0]);
 	unsigned before = 0; /* it computes until nothing comes any more */
-	for (unsigned now = s->proxy.harm.states; now > before; now = s->proxy.harm.states) {
+	for (unsigned now = states_of(s); now > before; now = states_of(s)) {
 		before = now;
 		(void)usleep(1000000);
 	}
 	r[2] = hand_begin(&s->learners[2]);
 	hand_op(&s->learners[2], &r[2]);
 	hand_receive(s);
-	assert_true(s->proxy.harm.states - before < 10);
+	assert_true(states_of(s) - before < 10);
 	hand_end(s);
 }
 
