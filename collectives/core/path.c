@@ -7,7 +7,7 @@
 #include "collectives/core/coded.h"
 #include "collectives/core/member.h"
 #include "collectives/core/scope.h"
-#include "common/copy.h"
+#include "collectives/kernels/copy.h"
 #include "collectives/kernels/reduce.h"
 
 /* A vector that is larger than this does not stay in the caches anyway. */

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "common/arena.h"
-#include "common/copy.h"
 #include "daemon/checkpoint/bulk_file.h"
 #include "daemon/worker/patience.h"
 
@@ -83,11 +82,11 @@ static void set(struct saver *saver, bool *what)
 static void copy(struct saver *saver)
 {
 	size_t bytes = saver->layout->count * sizeof(float);
-	copy_past_cache(saver->copy.params, saver->state.params, bytes);
-	copy_past_cache(saver->copy.first, saver->state.first, bytes);
-	copy_past_cache(saver->copy.second, saver->state.second, bytes);
+	memcpy(saver->copy.params, saver->state.params, bytes);
+	memcpy(saver->copy.first, saver->state.first, bytes);
+	memcpy(saver->copy.second, saver->state.second, bytes);
 	if (saver->state.outer != NULL)
-		copy_past_cache(saver->copy.outer, saver->state.outer, bytes);
+		memcpy(saver->copy.outer, saver->state.outer, bytes);
 	set(saver, &saver->copied);
 }
 

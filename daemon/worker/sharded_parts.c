@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/copy.h"
 #include "daemon/worker/trainer_inside.h"
 
 static const struct optim_arrays *arrays_of(const struct sharded_parts *p, uint32_t shard,
@@ -36,8 +35,8 @@ static void copy_own(void *arg)
 	size_t bytes = mesh_shards_layout(&p->shards, p->own, &shard)->count * sizeof(float);
 	for (unsigned a = 0; a < SHARDED_ARRAYS_ALL; a++)
 		if ((p->to_copy >> a & 1) != 0)
-			copy_past_cache(sharded_array(&p->arrays[p->own], a),
-			    sharded_array(&p->from, a), bytes);
+			memcpy(sharded_array(&p->arrays[p->own], a), sharded_array(&p->from, a),
+			    bytes);
 	p->to_copy = 0;
 }
 

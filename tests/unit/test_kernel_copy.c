@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "common/copy.h"
+#include "collectives/kernels/copy.h"
 
 #define ROOM 2048
 

@@ -1,4 +1,4 @@
-#include "common/copy.h"
+#include "collectives/kernels/copy.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Copies of what is not read again soon. Any thread. */
-#ifndef TR_COMMON_COPY_H
-#define TR_COMMON_COPY_H
+#ifndef TR_COLLECTIVES_KERNELS_COPY_H
+#define TR_COLLECTIVES_KERNELS_COPY_H
 
 #include <stddef.h>
 
