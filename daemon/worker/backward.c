@@ -2,6 +2,7 @@
  * activations, by sequences (rows_part), then those of weights, by rows of the weights
  * (weights_part). dX = dY W^T, dW += X^T dY, db += column sums of dY (parts.c). With sequence
  * parallelism dout, dmiddle and dx are of our own rows, and gathered for the products with them.
+ * A shard has the gradients of its weights computed in two parts, each behind a sum over the group (sum_behind).
  * With dropout, dY of what a layer adds to the stream is the stream's gradient without what was left out.
  */
 #include <string.h>
