@@ -30,6 +30,17 @@ static bool submit(struct sharded_exchange *x, const struct sharded_scope *scope
 	return x->status == TR_OK;
 }
 
+static struct tr_op op_on(float *data, size_t count, enum tr_collective collective,
+    enum tr_reduce how)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.collective = collective;
+	op.output = data;
+	op.count = count;
+	op.reduce = how;
+	return op;
+}
+
 static bool settle(struct sharded_exchange *x, uint32_t tag)
 {
 	double since_s = trainer_monotonic_s();
@@ -41,11 +52,7 @@ static bool settle(struct sharded_exchange *x, uint32_t tag)
 bool sharded_exchange_op(struct sharded_exchange *x, const struct sharded_scope *scope, float *data,
     size_t count, enum tr_collective collective, enum tr_reduce how, uint32_t *tag)
 {
-	struct tr_op op = TR_OP_INIT;
-	op.collective = collective;
-	op.output = data;
-	op.count = count;
-	op.reduce = how;
+	struct tr_op op = op_on(data, count, collective, how);
 	op.flags |= TR_THEN_WAIT;
 	if (!submit(x, scope, &op))
 		return false;
@@ -72,10 +79,7 @@ static bool exchange(struct sharded_exchange *x, float *data, size_t count,
 bool sharded_sum_begin(void *arg, float *data, size_t count, bool scatter)
 {
 	struct sharded_exchange *x = arg;
-	struct tr_op op = TR_OP_INIT;
-	op.collective = scatter ? TR_REDUCE_SCATTER : TR_ALL_REDUCE;
-	op.output = data;
-	op.count = count;
+	struct tr_op op = op_on(data, count, scatter ? TR_REDUCE_SCATTER : TR_ALL_REDUCE, TR_SUM);
 	return submit(x, x->scope, &op);
 }
 
