@@ -73,16 +73,11 @@ static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 	          "the cost of an update, a round, a process or a parameter is none");
 }
 
-static uint32_t latencies(const struct collective_log *log, enum graph_section_kind section,
+static bool is_exchanged(const struct collective_entry *entry, enum graph_section_kind section,
     enum propagate_phase phase)
 {
-	static const enum collective halves[] = { COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER };
-	uint32_t count = 2 *
-	    collective_log_count(log, section, phase, COLLECTIVE_ALL_REDUCE, MESH_TP);
-
-	for (size_t i = 0; i < sizeof(halves) / sizeof(halves[0]); i++)
-		count += collective_log_count(log, section, phase, halves[i], MESH_TP);
-	return count;
+	return entry->section == section && entry->phase == phase && entry->axis == MESH_TP &&
+	    entry->collective != COLLECTIVE_LOCAL_SLICE;
 }
 
 static struct plan_exchange exchange_of(const struct collective_entry *entry,
@@ -93,24 +88,23 @@ static struct plan_exchange exchange_of(const struct collective_entry *entry,
 		    strategy->mesh.size[MESH_TP]) };
 }
 
-/* A layer computed again stops before what makes its result, the last that its members exchange (tests/unit/derived_calls.h holds the trainer to it). */
-static struct plan_exchange without_last(const struct collective_log *log,
-    const struct strategy *strategy, struct plan_exchange all)
+/* `but_last`: a layer computed again stops before what makes its result, the last that its members exchange (tests/unit/derived_calls.h holds the trainer to it). */
+static struct plan_exchange exchange_in(const struct collective_log *log,
+    const struct strategy *strategy, enum graph_section_kind section, enum propagate_phase phase,
+    bool but_last)
 {
-	const struct collective_entry *last = NULL;
+	struct plan_exchange all = { 0 }, last = { 0 };
 
 	for (uint32_t i = 0; i < log->count; i++) {
-		const struct collective_entry *entry = &log->entries[i];
-		if (entry->section == SECTION_LAYER && entry->phase == PHASE_FORWARD &&
-		    entry->axis == MESH_TP && entry->collective != COLLECTIVE_LOCAL_SLICE)
-			last = entry;
+		if (!is_exchanged(&log->entries[i], section, phase))
+			continue;
+		last = exchange_of(&log->entries[i], strategy);
+		all.latencies += last.latencies;
+		all.bytes += last.bytes;
 	}
-	if (last == NULL)
+	if (!but_last)
 		return all;
-	struct plan_exchange left_out = exchange_of(last, strategy);
-	all.latencies -= left_out.latencies;
-	all.bytes -= left_out.bytes;
-	return all;
+	return (struct plan_exchange){ all.latencies - last.latencies, all.bytes - last.bytes };
 }
 
 /* What is multiplied for a token in a layer, forward. */
@@ -144,10 +138,8 @@ static void put_behind(const struct collective_log *log, const struct strategy *
 	behind[1] = (struct plan_behind){ .share = attention / backward };
 	for (uint32_t i = 0; i < log->count; i++) {
 		const struct collective_entry *entry = &log->entries[i];
-		bool sum = entry->collective == COLLECTIVE_ALL_REDUCE ||
-		    entry->collective == COLLECTIVE_REDUCE_SCATTER;
-		if (!sum || entry->section != SECTION_LAYER || entry->phase != PHASE_BACKWARD ||
-		    entry->axis != MESH_TP)
+		if (!is_exchanged(entry, SECTION_LAYER, PHASE_BACKWARD) ||
+		    entry->collective == COLLECTIVE_ALL_GATHER)
 			continue;
 		assert(sums < PLAN_BEHIND);
 		behind[sums++].sum = exchange_of(entry, strategy);
@@ -181,18 +173,14 @@ static tr_status derive(const struct model_config *model, uint32_t sequence_leng
 		made->parameters[section] = memory_section_parameters(&padded, &strategy, kind,
 		    false);
 		made->shared[section] = memory_section_shared(&padded, &strategy, kind);
-		for (unsigned phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++) {
-			struct plan_exchange *exchange = &made->exchange[section][phase];
-			enum propagate_phase when = (enum propagate_phase)phase;
-			exchange->latencies = latencies(&log, kind, when);
-			exchange->bytes = collective_log_bytes_sent(&log, &strategy, kind, when,
-			    COLLECTIVES, MESH_TP, 1);
-		}
+		for (unsigned phase = PHASE_FORWARD; phase <= PHASE_BACKWARD; phase++)
+			made->exchange[section][phase] = exchange_in(&log, &strategy, kind,
+			    (enum propagate_phase)phase, false);
 	}
 	struct products products = products_of(model, sequence_length);
 	made->again_share = again_share(products);
 	put_behind(&log, &strategy, products, made->behind);
-	made->again = without_last(&log, &strategy, made->exchange[SECTION_LAYER][PHASE_FORWARD]);
+	made->again = exchange_in(&log, &strategy, SECTION_LAYER, PHASE_FORWARD, true);
 	made->possible = true;
 	return TR_OK;
 }
