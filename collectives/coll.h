@@ -239,6 +239,11 @@ enum {
 	TR_CONTRIBUTE = 1, /* the buffer's content counts */
 	/* The next call waits for it (tr_wait, tr_round_commit): the engine hears of both at once, so it wakes up once for them, and the op begins with that call. */
 	TR_THEN_WAIT = 2,
+	/* Of a contiguous op in a scope: its members take turns with it. All of them give this flag to the same ops, in the same order, and each waits for one (tr_wait) before it
+	 * submits the next, and between the two for nothing else that depends on others (TR_EINVAL where an op with the flag was not waited for). All-reduces, reduce-scatters and all-gathers of up to 1 MiB, whose members are workers of
+	 * one traind, are then made by the callers' own threads in memory that they have in common: no engine takes part, and an op costs a fraction of the time. Their members are added by ascending index. Of the same guarantees there is one exception: tr_contributors
+	 * does not know such an op, whose contributors are its scope. Whatever else has the flag goes its ordinary way. */
+	TR_IN_TURN = 4,
 };
 
 enum { TR_BLOCK_RANK_MAX = 8 };
@@ -307,7 +312,7 @@ struct tr_op {
 	enum tr_codec codec;
 	enum tr_algorithm algorithm; /* TR_AUTO: the group's */
 	unsigned root;  /* contributor: TR_BROADCAST and TR_RECV: source; TR_SEND: destination */
-	unsigned flags; /* TR_CONTRIBUTE, TR_THEN_WAIT */
+	unsigned flags; /* TR_CONTRIBUTE, TR_THEN_WAIT, TR_IN_TURN */
 	const struct tr_block *input_block,
 	    *output_block; /* NULL: contiguous; borrowed until return */
 	/* Error feedback of a sum with a codec: `count` floats each, in the op's order. What this peer gives is encoded from a = input + beta *

@@ -101,6 +101,9 @@ static tr_status group_handle(struct group_core *core, const struct group_event 
 		return wait_begin(core, event->tag, error);
 	case GROUP_RELEASE:
 		return release_op(core, event, error);
+	case GROUP_SCOPED:
+		round_scoped(core);
+		return TR_OK;
 	case GROUP_CLOSE:
 		return round_close(core, &event->close, error);
 	case GROUP_SEGMENT:

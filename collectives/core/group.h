@@ -70,6 +70,7 @@ enum group_event_kind {
 	GROUP_SUBMIT,  /* .submit */
 	GROUP_WAIT,    /* .tag: the caller waits for an op's result before it closes */
 	GROUP_RELEASE, /* .tag: all members of the op have its result; its memory is the caller's */
+	GROUP_SCOPED, /* the caller makes ops in scopes that come to no core, from now on: as if one had been submitted */
 	GROUP_CLOSE, /* .close: the caller asks to commit. TR_DEFER_STATE: if group_core_may_defer; its state is not to be called whole before the round is decided, and from then on nothing may write into it until the next GROUP_DO_STATE_ASK */
 	GROUP_SEGMENT, /* .segment: from a peer; payload borrowed during the step */
 	/* .gathered: all others' inputs of a small op of ours, each as a SEGMENT would bring it. TR_EAGAIN: not in this way, offer them one by one */
@@ -334,6 +335,8 @@ size_t group_core_records(const struct group_core *core, uint64_t round,
 
 /* Ids of the contributors of the round under way, by their index; borrowed until the next step. */
 const uint64_t *group_core_round_contributors(const struct group_core *core, unsigned *count);
+/* Number of the attempt at it that the caller was told of last. */
+uint64_t group_core_round_attempt(const struct group_core *core);
 
 tr_status group_core_contributors(const struct group_core *core, uint32_t tag, uint64_t element,
     uint64_t *peers, size_t max, size_t *count);

@@ -96,6 +96,7 @@ struct group_core {
 	size_t op_count, op_capacity;
 	bool indexed; /* some op named contributors by their index, in this round or one before */
 	bool scoped;  /* some op was of a part of them, likewise */
+	bool scoped_late; /* the first that no core sees came while we were frozen: our report did not say so */
 	struct member_scope *scopes; /* of this attempt */
 	struct released released;    /* likewise */
 	uint64_t begun_attempt;      /* of which the caller knows its index and the contributors */
@@ -211,6 +212,10 @@ struct tr_round round_info(const struct group_core *core);
 void round_abandon(struct group_core *core, const char *reason);
 void round_drop_ops(struct group_core *core);
 void round_index_lost(struct group_core *core, uint32_t tag); /* stuck */
+/* The caller makes ops in scopes that no core sees: GROUP_SCOPED. */
+void round_scoped(struct group_core *core);
+/* A view was installed in the middle of the round; `redone`: as another attempt, of which the caller was not told. */
+void round_scoped_installed(struct group_core *core, bool redone);
 struct op *round_op(const struct group_core *core, uint32_t tag);
 void round_remove(struct group_core *core, struct op *op); /* and destroys it */
 enum tr_collective round_collective(const struct op *op);

@@ -155,6 +155,11 @@ const uint64_t *group_core_round_contributors(const struct group_core *core, uns
 	return core->roster.contributors;
 }
 
+uint64_t group_core_round_attempt(const struct group_core *core)
+{
+	return core->begun_attempt;
+}
+
 /* Of the round committed last; NULL: there is none of more elements than `element`. */
 static const struct op *last_op(const struct group_core *core, uint32_t tag, uint64_t element)
 {

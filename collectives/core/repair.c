@@ -222,6 +222,7 @@ static void repair_enter(struct group_core *core, const struct repair_plan *plan
 	else if (core->begun_attempt == old_attempt)
 		core->begun_attempt = core->roster.attempt; /* as the caller was told */
 	repair_reset_ops(core, !same);
+	round_scoped_installed(core, !same);
 }
 
 /* Edges that this view will use as far as we know; others are named when they are needed. Votes go to the hub. */

@@ -193,6 +193,35 @@ void round_index_lost(struct group_core *core, uint32_t tag)
 	    tag, core->round);
 }
 
+static void round_scopes_lost(struct group_core *core)
+{
+	repair_stuck(core,
+	    "the callers use scopes, and a contributor of round %" PRIu64 " was lost", core->round);
+}
+
+void round_scoped(struct group_core *core)
+{
+	bool first = !core->scoped;
+
+	core->scoped = true;
+	if (core->proposal != 0)
+		core->scoped_late = core->scoped_late || first;
+	else if (core->state == ROUND_OPEN &&
+	    (core->roster.live_count < core->roster.contributor_count ||
+	        core->begun_attempt != core->roster.attempt))
+		round_scopes_lost(core);
+}
+
+void round_scoped_installed(struct group_core *core, bool redone)
+{
+	bool late = core->scoped_late;
+
+	core->scoped_late = false;
+	if (late && core->state == ROUND_OPEN &&
+	    (redone || core->roster.live_count < core->roster.contributor_count))
+		round_scopes_lost(core);
+}
+
 tr_status round_submit(struct group_core *core, const struct group_event *event,
     struct tr_error *error)
 {

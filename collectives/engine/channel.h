@@ -23,11 +23,12 @@
 #include <stdint.h>
 
 #include "collectives/coll.h"
+#include "collectives/transport/commons.h"
 #include "common/limits.h"
 
 #define CHANNEL_ENV     "TRAIND_WORKER_FD"
 #define CHANNEL_MAGIC   0x314c4e4843525431u /* "1TRCHNL1" */
-#define CHANNEL_VERSION 10u
+#define CHANNEL_VERSION 11u
 
 enum channel_call {
 	CHANNEL_SUBMIT = 1, /* an op; no answer: its errors come with the commit's */
@@ -38,6 +39,7 @@ enum channel_call {
 	CHANNEL_COMMIT,        /* .commit, .count as of WAIT; answer: .round */
 	CHANNEL_CONTRIBUTORS, /* .tag, .offset = element; answer: peers in .peers */
 	CHANNEL_RELEASE,      /* .tag; as SUBMIT, but it can wait until something else is said */
+	CHANNEL_SCOPED, /* answer: noted. Ops in scopes may be made without the engine from now on (commons.h) */
 };
 
 struct channel_submission {
@@ -76,6 +78,7 @@ struct channel_extra {
 struct channel_answer {
 	uint64_t id;
 	uint64_t abandons; /* BEGIN: channel_control.abandons from which this round counts */
+	uint64_t attempt;  /* BEGIN: at the round: no two have the same number */
 	int32_t status;
 	uint32_t
 	    count; /* BEGIN, CONTRIBUTORS: how many peers there are; RECEIVE_STATE: words of .state */
@@ -122,6 +125,7 @@ struct channel_control {
 	uint32_t rank, world_size, threads, restarts;
 	uint64_t job, group, peer;
 	uint64_t spec_bytes; /* packed traind.v1.JobSpec behind this struct */
+	uint32_t seat;       /* in the commons; COMMONS_NO_SEAT: it has none */
 
 	/* Written by the worker. */
 	_Alignas(64) _Atomic uint64_t submitted; /* entries ever put into `submissions` */
@@ -130,6 +134,9 @@ struct channel_control {
 	_Atomic uint64_t said;     /* messages ever sent on the socket */
 	_Atomic uint64_t asked;    /* number of the newest question; written after `question` */
 	_Atomic uint64_t waited;   /* channel_waited_us: that calls have waited */
+	_Atomic uint64_t lacks;    /* peer for which it waits without the engine; 0: none */
+	/* Of committed rounds, made without the engine; by enum tr_collective. */
+	_Atomic uint64_t common_ops[TR_COLLECTIVES_MAX], common_bytes[TR_COLLECTIVES_MAX];
 
 	/* Written by the engine. */
 	_Alignas(64) _Atomic uint64_t taken; /* entries ever taken out of `submissions` */
@@ -153,7 +160,7 @@ struct channel_control {
 
 /* Messages on the socket: this header, then `bytes` bytes. */
 enum channel_message_kind {
-	CHANNEL_HELLO = 1, /* engine: nothing; descriptors: control page, the doorbells of engine, calls and questions */
+	CHANNEL_HELLO = 1, /* engine: nothing; descriptors: control page, the doorbells of engine, calls and questions, and with a seat the commons */
 	CHANNEL_ARENA, /* worker: u64 size; descriptor: a sealed memfd. Arenas are numbered as they come */
 	CHANNEL_STATE,  /* worker: struct channel_state, then the name */
 	CHANNEL_REPORT, /* worker: packed traind.peer.PeerReport */

@@ -30,7 +30,7 @@ static tr_status make_control(struct channel_host *host, size_t spec_bytes, int 
 }
 
 static void fill_control(struct channel_control *control, const Traind__Peer__StartWorker *start,
-    unsigned threads, size_t spec_bytes)
+    unsigned threads, unsigned seat, size_t spec_bytes)
 {
 	control->magic = CHANNEL_MAGIC;
 	control->version = CHANNEL_VERSION;
@@ -42,11 +42,13 @@ static void fill_control(struct channel_control *control, const Traind__Peer__St
 	control->group = start->group;
 	control->peer = start->peer;
 	control->spec_bytes = spec_bytes;
+	control->seat = seat;
 	if (spec_bytes > 0)
 		(void)traind__v1__job_spec__pack(start->spec, (uint8_t *)(control + 1));
 }
 
-static tr_status say_hello(struct channel_host *host, int control, struct tr_error *error)
+static tr_status say_hello(struct channel_host *host, int control, int commons,
+    struct tr_error *error)
 {
 	host->own_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	host->worker_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -54,14 +56,16 @@ static tr_status say_hello(struct channel_host *host, int control, struct tr_err
 	if (host->own_bell < 0 || host->worker_bell < 0 || host->question_bell < 0)
 		return tr_error_set(error, TR_EIO, "cannot make a worker's doorbells: %s",
 		    strerror(errno));
-	int descriptors[4] = { control, host->own_bell, host->worker_bell, host->question_bell };
-	if (channel_send(host->socket, CHANNEL_HELLO, NULL, 0, NULL, 0, descriptors, 4) != TR_OK)
+	int descriptors[5] = { control, host->own_bell, host->worker_bell, host->question_bell,
+		commons };
+	if (channel_send(host->socket, CHANNEL_HELLO, NULL, 0, NULL, 0, descriptors,
+	        commons >= 0 ? 5 : 4) != TR_OK)
 		return tr_error_set(error, TR_EUNAVAILABLE, "the worker closed its channel");
 	return TR_OK;
 }
 
 tr_status channel_host_create(const Traind__Peer__StartWorker *start, unsigned threads, int fd,
-    struct channel_host **host, struct tr_error *error)
+    const struct channel_seat *seat, struct channel_host **host, struct tr_error *error)
 {
 	struct channel_host *made = calloc(1, sizeof(*made));
 	if (made == NULL) {
@@ -69,6 +73,7 @@ tr_status channel_host_create(const Traind__Peer__StartWorker *start, unsigned t
 		return tr_error_set(error, TR_ENOMEM, "no memory for a worker's channel");
 	}
 	made->socket = fd;
+	made->seat = seat->commons >= 0 ? seat->seat : COMMONS_NO_SEAT;
 	made->own_bell = made->worker_bell = made->question_bell = -1;
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	size_t spec_bytes = start->spec == NULL
@@ -77,8 +82,8 @@ tr_status channel_host_create(const Traind__Peer__StartWorker *start, unsigned t
 	int control = -1;
 	tr_status st = make_control(made, spec_bytes, &control, error);
 	if (st == TR_OK) {
-		fill_control(made->control, start, threads, spec_bytes);
-		st = say_hello(made, control, error);
+		fill_control(made->control, start, threads, made->seat, spec_bytes);
+		st = say_hello(made, control, seat->commons, error);
 	}
 	if (control >= 0)
 		(void)close(control);
@@ -230,7 +235,7 @@ tr_status channel_host_read(struct channel_host *host, channel_report_fn *report
 
 static tr_status check_submission(const struct channel_submission *s, struct tr_error *error)
 {
-	if (s->call < CHANNEL_SUBMIT || s->call > CHANNEL_RELEASE)
+	if (s->call < CHANNEL_SUBMIT || s->call > CHANNEL_SCOPED)
 		return tr_error_set(error, TR_EPROTO, "a call of unknown kind %u", s->call);
 	if (s->call != CHANNEL_SUBMIT && s->call != CHANNEL_RELEASE)
 		return s->id != 0 ? TR_OK : tr_error_set(error, TR_EPROTO, "a call without an id");
@@ -344,4 +349,17 @@ uint64_t channel_host_progress(const struct channel_host *host)
 uint64_t channel_host_waited_us(const struct channel_host *host)
 {
 	return channel_waited_us(atomic_load(&host->control->waited));
+}
+
+uint64_t channel_host_lacks(const struct channel_host *host)
+{
+	return atomic_load(&host->control->lacks);
+}
+
+void channel_host_common(const struct channel_host *host, struct tr_stats *stats)
+{
+	for (unsigned i = 0; i < TR_COLLECTIVES_MAX; i++) {
+		stats->ops[i] += atomic_load(&host->control->common_ops[i]);
+		stats->op_bytes[i] += atomic_load(&host->control->common_bytes[i]);
+	}
 }

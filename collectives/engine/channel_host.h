@@ -14,6 +14,7 @@
 
 struct channel_host {
 	int socket, own_bell, worker_bell, question_bell;
+	unsigned seat; /* the worker's, in the commons */
 	struct channel_control *control;
 	size_t control_bytes;
 	uint64_t heard;                 /* messages taken from the socket */
@@ -39,9 +40,15 @@ struct channel_host {
 	struct channel_inbox inbox;
 };
 
+/* A worker's seat in the commons. */
+struct channel_seat {
+	int commons; /* borrowed; -1: it has none */
+	unsigned seat;
+};
+
 /* Makes the control page and the doorbells and sends them. Takes fd, also on an error. */
 tr_status channel_host_create(const Traind__Peer__StartWorker *start, unsigned threads, int fd,
-    struct channel_host **host, struct tr_error *error);
+    const struct channel_seat *seat, struct channel_host **host, struct tr_error *error);
 void channel_host_destroy(struct channel_host *host);
 
 /* Reads the socket. Calls `report` for each report; it returns false when no more can be taken now (the message is then
@@ -78,5 +85,9 @@ void channel_host_end(struct channel_host *host, tr_status status, const char *r
 /* Any thread, as long as the host lives. */
 uint64_t channel_host_progress(const struct channel_host *host);
 uint64_t channel_host_waited_us(const struct channel_host *host); /* all calls of the worker */
+uint64_t channel_host_lacks(
+    const struct channel_host *host); /* for whom it waits in the commons; 0: nobody */
+/* Adds what it made there. */
+void channel_host_common(const struct channel_host *host, struct tr_stats *stats);
 
 #endif

@@ -1,4 +1,4 @@
-#include "collectives/engine/channel_worker.h"
+#include "collectives/engine/channel_worker_internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,34 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collectives/transport/shm_memory.h"
-#include "common/arena.h"
-
 #define HELLO_TIMEOUT_MS  30000
 #define RING_FULL_WAIT_MS 1 /* until the engine, which is behind, takes something */
-#define ALIGNMENT         64u
-
-struct arena {
-	uint8_t *base;
-	size_t bytes, used;
-	int fd;
-};
-
-struct channel_worker {
-	int socket, engine_bell, own_bell, question_bell;
-	struct channel_control *control;
-	size_t control_bytes;
-	uint64_t submitted, answers_taken, last_id;
-	bool unrung; /* the newest entries were put without a doorbell: the engine may sleep beside them */
-	struct arena arenas[TR_CHANNEL_ARENAS_MAX];
-	unsigned arena_count;
-	channel_drive_fn *drive; /* NULL: the engine is in another process */
-	void *drive_arg;
-	bool no_huge_pages;     /* the system had none, or took long to find some */
-	bool private;           /* the arenas are nobody's but ours any more */
-	pthread_mutex_t asking; /* held by the thread that has a question; of what follows */
-	uint64_t asked;
-};
 
 /* ---- opening and closing ---- */
 
@@ -95,12 +69,14 @@ static tr_status take_hello(struct channel_worker *worker, struct channel_inbox 
 		if (st != TR_OK && st != TR_EAGAIN)
 			return st;
 	}
-	if (message.kind != CHANNEL_HELLO || inbox->descriptor_count != 4)
+	unsigned descriptors = inbox->descriptor_count;
+	if (message.kind != CHANNEL_HELLO || (descriptors != 4 && descriptors != 5))
 		return TR_EPROTO;
 	int control = channel_inbox_descriptor(inbox);
 	worker->engine_bell = channel_inbox_descriptor(inbox);
 	worker->own_bell = channel_inbox_descriptor(inbox);
 	worker->question_bell = channel_inbox_descriptor(inbox);
+	worker->commons = channel_inbox_descriptor(inbox);
 	tr_status st = map_control(worker, control, error);
 	(void)close(control);
 	return st;
@@ -117,7 +93,7 @@ tr_status channel_worker_open(int fd, struct channel_worker **worker, struct tr_
 		return tr_error_set(error, TR_ENOMEM, "no memory for the channel to traind");
 	}
 	made->socket = fd;
-	made->engine_bell = made->own_bell = made->question_bell = -1;
+	made->engine_bell = made->own_bell = made->question_bell = made->commons = -1;
 	pthread_mutex_init(&made->asking, NULL);
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	struct tr_error why = { .text = "" };
@@ -157,6 +133,8 @@ void channel_worker_close(struct channel_worker *worker)
 		(void)close(worker->own_bell);
 	if (worker->question_bell >= 0)
 		(void)close(worker->question_bell);
+	if (worker->commons >= 0)
+		(void)close(worker->commons);
 	pthread_mutex_destroy(&worker->asking);
 	(void)close(worker->socket);
 	free(worker);
@@ -165,108 +143,6 @@ void channel_worker_close(struct channel_worker *worker)
 const struct channel_control *channel_worker_control(const struct channel_worker *worker)
 {
 	return worker->control;
-}
-
-/* ---- shared memory ---- */
-
-static tr_status say(struct channel_worker *worker, uint32_t kind, const void *head,
-    size_t head_bytes, const void *body, size_t body_bytes, const int *descriptors, unsigned count)
-{
-	tr_status st = channel_send(worker->socket, kind, head, head_bytes, body, body_bytes,
-	    descriptors, count);
-	if (st == TR_OK)
-		(void)atomic_fetch_add(&worker->control->said, 1);
-	return st;
-}
-
-/* A new arena: sealed, so that the engine need not fear that it shrinks under it. */
-static struct arena *arena_add(struct channel_worker *worker, size_t bytes)
-{
-	void *base;
-	int fd;
-	if (worker->arena_count == TR_CHANNEL_ARENAS_MAX ||
-	    shm_memory_create("traind-tensors", bytes, &fd, &base, NULL) != TR_OK)
-		return NULL;
-	uint64_t size = bytes;
-	if (say(worker, CHANNEL_ARENA, &size, sizeof(size), NULL, 0, &fd, 1) != TR_OK) {
-		(void)munmap(base, bytes);
-		(void)close(fd);
-		return NULL;
-	}
-	struct arena *arena = &worker->arenas[worker->arena_count++];
-	*arena = (struct arena){ .base = base, .bytes = bytes, .fd = fd };
-	return arena;
-}
-
-/* Few of them: each is a descriptor here, in the engine and on its way to every peer of this host. Sparse: what is not used costs nothing. */
-static size_t arena_size(const struct channel_worker *worker, size_t need)
-{
-	uint64_t before = 0;
-	for (unsigned i = 0; i < worker->arena_count; i++)
-		before += worker->arenas[i].bytes;
-	return (size_t)arena_bytes(before, need);
-}
-
-/* The member is over, and the caller has its memory back. Peers of this host may still be reading it, for a round that they
- * go on with: what they see must stay as it was when this member contributed it. So from here on our writes are ours alone:
- * the same bytes at the same addresses, copied when they are written. */
-static void make_private(struct channel_worker *worker)
-{
-	if (worker->private)
-		return;
-	worker->private = true;
-	for (unsigned i = 0; i < worker->arena_count; i++)
-		(void)mmap(worker->arenas[i].base, worker->arenas[i].bytes, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, worker->arenas[i].fd, 0);
-}
-
-/* In the last arena. */
-static void *take(struct channel_worker *worker, size_t need)
-{
-	struct arena *arena = worker->arena_count > 0 ? &worker->arenas[worker->arena_count - 1]
-	                                              : NULL;
-	if (arena == NULL || arena->bytes - arena->used < need)
-		arena = arena_add(worker, arena_size(worker, need));
-	if (arena == NULL)
-		return NULL;
-	arena->used += need;
-	return arena->base + arena->used - need;
-}
-
-void *channel_worker_alloc_sparse(struct channel_worker *worker, size_t bytes)
-{
-	if (bytes > SIZE_MAX / 4 || worker->private)
-		return NULL;
-	return take(worker,
-	    bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1));
-}
-
-/* To the end of the last huge page, which what comes next will use. */
-void *channel_worker_alloc(struct channel_worker *worker, size_t bytes)
-{
-	uint8_t *data = channel_worker_alloc_sparse(worker, bytes);
-	if (data == NULL || bytes < SHM_HUGE_BYTES || worker->no_huge_pages)
-		return data;
-	const struct arena *arena = &worker->arenas[worker->arena_count - 1];
-	size_t end = (size_t)arena_filled(arena->used, arena->bytes);
-	worker->no_huge_pages = !shm_memory_fill(data, end - (size_t)(data - arena->base));
-	return data;
-}
-
-tr_status channel_worker_locate(const struct channel_worker *worker, const void *data, size_t bytes,
-    uint32_t *arena, uint64_t *offset)
-{
-	uintptr_t at = (uintptr_t)data;
-	for (uint32_t i = 0; i < worker->arena_count; i++) {
-		uintptr_t base = (uintptr_t)worker->arenas[i].base;
-		size_t used = worker->arenas[i].used;
-		if (at < base || at - base > used || bytes > used - (at - base))
-			continue;
-		*arena = i;
-		*offset = at - base;
-		return TR_OK;
-	}
-	return TR_EINVAL;
 }
 
 /* ---- submissions and answers ---- */
@@ -283,7 +159,7 @@ static tr_status ended(struct channel_worker *worker, struct tr_error *error)
 {
 	tr_status st = how_ended(worker, error);
 	if (st != TR_OK)
-		make_private(worker);
+		channel_worker_part(worker);
 	return st;
 }
 
@@ -304,7 +180,7 @@ static bool engine_gone(const struct channel_worker *worker)
 
 static tr_status gone(struct channel_worker *worker, struct tr_error *error)
 {
-	make_private(worker);
+	channel_worker_part(worker);
 	tr_status st = ended(worker, error);
 	return st != TR_OK ? st : tr_error_set(error, TR_EUNAVAILABLE, "traind is gone");
 }
@@ -524,6 +400,16 @@ tr_status channel_worker_ask(struct channel_worker *worker, const struct channel
 
 /* ---- the socket ---- */
 
+tr_status channel_worker_say(struct channel_worker *worker, uint32_t kind, const void *head,
+    size_t head_bytes, const void *body, size_t body_bytes, const int *descriptors, unsigned count)
+{
+	tr_status st = channel_send(worker->socket, kind, head, head_bytes, body, body_bytes,
+	    descriptors, count);
+	if (st == TR_OK)
+		(void)atomic_fetch_add(&worker->control->said, 1);
+	return st;
+}
+
 tr_status channel_worker_state(struct channel_worker *worker, const char *name, uint32_t arena,
     uint64_t offset, uint64_t bytes, uint32_t gradual, struct tr_error *error)
 {
@@ -532,8 +418,8 @@ tr_status channel_worker_state(struct channel_worker *worker, const char *name, 
 		.arena = arena,
 		.name_bytes = (uint32_t)strlen(name),
 		.gradual = gradual };
-	if (say(worker, CHANNEL_STATE, &state, sizeof(state), name, state.name_bytes, NULL, 0) !=
-	    TR_OK)
+	if (channel_worker_say(worker, CHANNEL_STATE, &state, sizeof(state), name, state.name_bytes,
+	        NULL, 0) != TR_OK)
 		return gone(worker, error);
 	return TR_OK;
 }
@@ -541,7 +427,7 @@ tr_status channel_worker_state(struct channel_worker *worker, const char *name, 
 tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
     struct tr_error *error)
 {
-	tr_status st = say(worker, CHANNEL_REPORT, NULL, 0, packed, bytes, NULL, 0);
+	tr_status st = channel_worker_say(worker, CHANNEL_REPORT, NULL, 0, packed, bytes, NULL, 0);
 	if (st == TR_ELIMIT)
 		return tr_error_set(error, st, "a report of %zu bytes, at most %u", bytes,
 		    TR_CHANNEL_MESSAGE_MAX);
@@ -557,4 +443,56 @@ bool channel_worker_progress(struct channel_worker *worker, uint64_t abandons)
 uint64_t channel_worker_abandons(const struct channel_worker *worker)
 {
 	return atomic_load(&worker->control->abandons);
+}
+
+/* ---- without the engine ---- */
+
+int channel_worker_commons(const struct channel_worker *worker)
+{
+	return worker->commons;
+}
+
+tr_status channel_worker_alive(struct channel_worker *worker, struct tr_error *error)
+{
+	return ended(worker, error);
+}
+
+tr_status channel_worker_look(struct channel_worker *worker, struct tr_error *error)
+{
+	tr_status st = ended(worker, error);
+	return st == TR_OK && engine_gone(worker) ? gone(worker, error) : st;
+}
+
+tr_status channel_worker_scoped(struct channel_worker *worker, struct tr_error *error)
+{
+	struct channel_submission s = { .call = CHANNEL_SCOPED };
+	struct channel_answer answer;
+	return channel_worker_call(worker, &s, &answer, error);
+}
+
+void channel_worker_moved(struct channel_worker *worker)
+{
+	(void)atomic_fetch_add_explicit(&worker->control->progress, 1, memory_order_relaxed);
+}
+
+void channel_worker_waits(struct channel_worker *worker, bool waits)
+{
+	if (waits)
+		begin_waiting(worker);
+	else
+		end_waiting(worker);
+}
+
+void channel_worker_lacks(struct channel_worker *worker, uint64_t peer)
+{
+	if (atomic_load_explicit(&worker->control->lacks, memory_order_relaxed) != peer)
+		atomic_store(&worker->control->lacks, peer);
+}
+
+void channel_worker_made(struct channel_worker *worker, const uint64_t *ops, const uint64_t *bytes)
+{
+	for (unsigned i = 0; i < TR_COLLECTIVES_MAX; i++) {
+		(void)atomic_fetch_add(&worker->control->common_ops[i], ops[i]);
+		(void)atomic_fetch_add(&worker->control->common_bytes[i], bytes[i]);
+	}
 }

@@ -47,6 +47,21 @@ tr_status channel_worker_state(struct channel_worker *worker, const char *name, 
 tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
     struct tr_error *error);
 
+/* ---- for ops that are made without the engine (coll_common.h) ---- */
+
+int channel_worker_commons(const struct channel_worker *worker); /* -1: there is no seat */
+/* TR_OK, or how the member ended. */
+tr_status channel_worker_alive(struct channel_worker *worker, struct tr_error *error);
+/* Asks the system too: or TR_EUNAVAILABLE, the engine is gone. */
+tr_status channel_worker_look(struct channel_worker *worker, struct tr_error *error);
+/* Waits until the engine knows that there are such ops. */
+tr_status channel_worker_scoped(struct channel_worker *worker, struct tr_error *error);
+void channel_worker_moved(struct channel_worker *worker); /* as tr_progress: it was not stuck */
+void channel_worker_waits(struct channel_worker *worker, bool waits);
+void channel_worker_lacks(struct channel_worker *worker, uint64_t peer); /* 0: nobody */
+/* So many more, by enum tr_collective, of a round that is committed. */
+void channel_worker_made(struct channel_worker *worker, const uint64_t *ops, const uint64_t *bytes);
+
 /* Asks and waits for what the engine tells; returns that status. `links` has room for TR_GROUP_PEERS_MAX; NULL: not wanted. Any
  * thread. */
 tr_status channel_worker_ask(struct channel_worker *worker, const struct channel_question *question,

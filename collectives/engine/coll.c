@@ -29,6 +29,7 @@ tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *erro
 	}
 	made->channel = channel;
 	coll_take(made);
+	coll_common_open(made);
 	made->first_loss = (double)NAN;
 	*group = made;
 	return TR_OK;
@@ -36,6 +37,7 @@ tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *erro
 
 void coll_group_close(struct tr_group *group)
 {
+	coll_common_close(group); /* before the engine hears that the seat is free */
 	channel_worker_close(group->channel);
 	free(group->uses);
 	tag_set_finish(&group->released);
@@ -106,6 +108,7 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 	memcpy(group->contributor_ids, answer.peers,
 	    group->contributors * sizeof(group->contributor_ids[0]));
 	atomic_store(&group->abandons, answer.abandons);
+	coll_common_begun(group, answer.round.round, answer.attempt);
 	*round = answer.round;
 	return TR_OK;
 }
@@ -126,19 +129,51 @@ tr_status tr_round_contributors(tr_group *group, uint64_t *peers, size_t max, si
 	return TR_OK;
 }
 
-tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error)
+static uint64_t deadline_of(const struct tr_group *group)
+{
+	return group->op_deadline_ms > 0 ? group->op_deadline_ms : UINT64_MAX;
+}
+
+/* Makes the op in turn; *made: the engine need not be asked for it. */
+static tr_status wait_here(struct tr_group *group, uint64_t milliseconds, bool *made,
+    struct tr_error *error)
+{
+	bool passed;
+	tr_status st = coll_common_wait(group, milliseconds, &passed, error);
+	*made = !passed;
+	return passed ? coll_op_pass(group, error) : st;
+}
+
+/* `limit`: of CHANNEL_WAIT. */
+static tr_status wait_for(struct tr_group *group, uint32_t tag, uint64_t limit,
+    uint64_t milliseconds, struct tr_error *error)
 {
 	struct channel_answer answer;
-	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag };
-	return call(group, &s, &answer, error);
+	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag, .count = limit };
+	bool made = false;
+	tr_status st = coll_own(group, error);
+	if (st == TR_OK && coll_common_awaits(group, tag))
+		st = wait_here(group, milliseconds, &made, error);
+	else if (st == TR_OK && coll_op_here(group, tag)) {
+		made = true; /* before */
+		st = coll_common_goes_on(group, error);
+	}
+	if (st != TR_OK || made)
+		return st;
+	st = call(group, &s, &answer, error);
+	if (st == TR_OK)
+		coll_common_waited(group, tag);
+	return st;
+}
+
+tr_status tr_wait(tr_group *group, uint32_t tag, struct tr_error *error)
+{
+	return wait_for(group, tag, 0, deadline_of(group), error);
 }
 
 tr_status tr_wait_for(tr_group *group, uint32_t tag, uint32_t milliseconds, struct tr_error *error)
 {
-	struct channel_answer answer;
-	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag };
-	s.count = (uint64_t)milliseconds + 1;
-	return call(group, &s, &answer, error);
+	return wait_for(group, tag, (uint64_t)milliseconds + 1, milliseconds, error);
 }
 
 static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
@@ -154,10 +189,16 @@ static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
 		    "initialise the struct");
 	if (commit != NULL)
 		s.commit = *commit;
-	tr_status st = call(group, &s, &answer, error);
+	bool made;
+	tr_status st = coll_own(group, error);
+	if (st == TR_OK && group->common.open && group->common.here)
+		st = wait_here(group, limit > 0 ? limit - 1 : deadline_of(group), &made, error);
+	if (st == TR_OK)
+		st = call(group, &s, &answer, error);
 	if (st != TR_OK)
 		return st;
-	group->open = false;
+	group->open = group->common.open = false;
+	coll_common_committed(group);
 	if (round != NULL)
 		*round = answer.round;
 	return TR_OK;

@@ -11,6 +11,7 @@
 #include "collectives/core/strided.h"
 #include "collectives/core/tag_set.h"
 #include "collectives/engine/channel_worker.h"
+#include "collectives/engine/coll_common.h"
 
 /* struct tr_op as it was in the first version. */
 #define COLL_OP_LEAST (offsetof(struct tr_op, output_block) + sizeof(void *))
@@ -21,6 +22,7 @@ struct coll_use {
 	const char *what; /* "input" */
 	bool writes;
 	bool some; /* of an op that only some members have: it can be released */
+	bool here; /* made by the callers: the engine does not know of it */
 	uintptr_t base;
 	size_t element_bytes;
 	struct strided layout;
@@ -73,7 +75,8 @@ struct tr_group {
 		uintptr_t low, high;
 		uint32_t tag_low, tag_high;
 	} used;
-	double first_loss; /* the first that this peer reported; NaN: none yet */
+	double first_loss;         /* the first that this peer reported; NaN: none yet */
+	struct coll_common common; /* ops in turn */
 };
 
 /* Takes fd, also on an error. */
@@ -82,6 +85,11 @@ void coll_group_close(struct tr_group *group);
 uint32_t coll_op_deadline_ms(const struct tr_group *group);
 /* Whether all of it is one piece of what tr_alloc gave. */
 bool coll_is_allocated(const struct tr_group *group, const void *data, size_t bytes);
+
+/* The op in turn, which was to be made by the callers, goes to the engine. */
+tr_status coll_op_pass(struct tr_group *group, struct tr_error *error);
+/* Whether op `tag` of the round was made by the callers. */
+bool coll_op_here(const struct tr_group *group, uint32_t tag);
 
 void coll_state_finish(struct tr_group *group);
 /* Some declared state that `use` touches; NULL: none. */

@@ -65,7 +65,8 @@ static tr_status check_as_engine(const struct tr_group *group, const struct tr_o
 static tr_status check_values(const struct tr_group *group, const struct tr_op *op,
     struct tr_error *error)
 {
-	if ((op->flags & ~(unsigned)(TR_CONTRIBUTE | TR_THEN_WAIT)) != 0 || op->count > SIZE_MAX / 8)
+	if ((op->flags & ~(unsigned)(TR_CONTRIBUTE | TR_THEN_WAIT | TR_IN_TURN)) != 0 ||
+	    op->count > SIZE_MAX / 8)
 		return tr_error_set(error, TR_EINVAL, "op %" PRIu32 ": flags %u, %zu elements",
 		    op->tag, op->flags, op->count);
 	struct scope scope;
@@ -345,20 +346,14 @@ static void put_block(struct channel_block *to, const struct tr_block *from)
 	}
 }
 
-static tr_status tell_engine(const struct tr_group *group, const struct tr_op *op,
-    const struct channel_submission *s, const struct channel_extra *extra, struct tr_error *error)
-{
-	return (op->flags & TR_THEN_WAIT) != 0
-	    ? channel_worker_note(group->channel, s, extra, error)
-	    : channel_worker_submit(group->channel, s, extra, error);
-}
-
-static tr_status put_op(const struct tr_group *group, const struct op_plan *plan,
-    const struct op_uses *uses, struct tr_error *error)
+static tr_status write_message(const struct tr_group *group, const struct op_plan *plan,
+    const struct op_uses *uses, struct coll_message *message, struct tr_error *error)
 {
 	const struct tr_op *op = &plan->op;
-	struct channel_extra extra;
-	struct channel_submission s = { .call = CHANNEL_SUBMIT,
+	struct channel_submission *s = &message->head;
+	struct channel_extra *extra = &message->extra;
+	tr_status st = TR_OK;
+	*s = (struct channel_submission){ .call = CHANNEL_SUBMIT,
 		.tag = op->tag,
 		.count = op->count,
 		.dtype = (uint8_t)op->dtype,
@@ -368,37 +363,40 @@ static tr_status put_op(const struct tr_group *group, const struct op_plan *plan
 		.codec = (uint8_t)op->codec,
 		.algorithm = (uint8_t)op->algorithm,
 		.root = op->root };
-	tr_status st = TR_OK;
-	s.extended = plan->has_input || op->output_block != NULL || op->residual != NULL ||
+	s->extended = plan->has_input || op->output_block != NULL || op->residual != NULL ||
 	    op->residual_next != NULL || op->scope.count > 0;
 	if (plan->has_output)
-		st = locate(group, plan, op->output, &uses->all[0].layout, &s.arena, &s.offset,
+		st = locate(group, plan, op->output, &uses->all[0].layout, &s->arena, &s->offset,
 		    error);
-	if (st != TR_OK)
+	if (st != TR_OK || s->extended == 0)
 		return st;
-	if (s.extended == 0)
-		return tell_engine(group, op, &s, NULL, error);
-	memset(&extra, 0, sizeof(extra));
-	extra.own_elements = plan->own_elements;
-	put_block(&extra.output_block, op->output_block);
+	memset(extra, 0, sizeof(*extra));
+	extra->own_elements = plan->own_elements;
+	put_block(&extra->output_block, op->output_block);
 	if (plan->has_input) {
-		extra.input.present = 1;
-		put_block(&extra.input_block, op->input_block);
+		extra->input.present = 1;
+		put_block(&extra->input_block, op->input_block);
 		st = locate(group, plan, op->input, &uses->all[uses->input].layout,
-		    &extra.input.arena, &extra.input.offset, error);
+		    &extra->input.arena, &extra->input.offset, error);
 		if (st != TR_OK)
 			return st;
 	}
-	extra.beta = op->beta;
-	extra.scope_count = op->scope.count;
+	extra->beta = op->beta;
+	extra->scope_count = op->scope.count;
 	for (uint32_t i = 0; i < op->scope.count; i++)
-		bits_set(extra.scope, op->scope.members[i]);
-	st = put_residual(group, plan, op->residual, &extra.residual, error);
-	if (st == TR_OK)
-		st = put_residual(group, plan, op->residual_next, &extra.residual_next, error);
-	if (st != TR_OK)
-		return st;
-	return tell_engine(group, op, &s, &extra, error);
+		bits_set(extra->scope, op->scope.members[i]);
+	st = put_residual(group, plan, op->residual, &extra->residual, error);
+	return st == TR_OK
+	    ? put_residual(group, plan, op->residual_next, &extra->residual_next, error)
+	    : st;
+}
+
+static tr_status tell_engine(const struct tr_group *group, const struct coll_message *message,
+    bool then_wait, struct tr_error *error)
+{
+	const struct channel_extra *extra = message->head.extended != 0 ? &message->extra : NULL;
+	return then_wait ? channel_worker_note(group->channel, &message->head, extra, error)
+	                 : channel_worker_submit(group->channel, &message->head, extra, error);
 }
 
 tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *error)
@@ -406,6 +404,7 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 	struct tr_op known;
 	struct op_plan plan;
 	struct op_uses uses;
+	struct coll_message other, *message = &other;
 	tr_status st = sized_read("op", op, COLL_OP_LEAST, &known, sizeof(known), error);
 	if (st == TR_OK)
 		st = check_open(group, "submit", known.tag, error);
@@ -413,18 +412,52 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 		st = check_values(group, &known, error);
 	if (st != TR_OK)
 		return st;
+	bool in_turn = (known.flags & TR_IN_TURN) != 0, here = false;
+	if (in_turn)
+		message = &group->common.message;
 	make_plan(group, &known, &plan);
-	st = plan_uses(group, &plan, &uses, error);
+	st = in_turn ? coll_common_check(group, &known, error) : TR_OK;
 	if (st == TR_OK)
-		st = put_op(group, &plan, &uses, error);
+		st = plan_uses(group, &plan, &uses, error);
+	if (st == TR_OK)
+		st = write_message(group, &plan, &uses, message, error);
+	if (st == TR_OK && in_turn)
+		st = coll_common_submit(group, &known, &here, error);
+	if (st == TR_OK && !here)
+		st = tell_engine(group, message, (known.flags & TR_THEN_WAIT) != 0, error);
 	if (st != TR_OK)
 		return st;
-	for (unsigned i = 0; i < uses.count; i++)
+	for (unsigned i = 0; i < uses.count; i++) {
+		uses.all[i].here = here;
 		note_use(group, &uses.all[i]);
+	}
 	group->op_count++;
 	if (channel_worker_abandons(group->channel) != atomic_load(&group->abandons))
 		return tr_error_set(error, TR_ERESTART, "the round was abandoned");
 	return TR_OK;
+}
+
+static struct coll_use *use_of(const struct tr_group *group, uint32_t tag)
+{
+	for (unsigned i = 0; i < group->use_count; i++)
+		if (group->uses[i].tag == tag)
+			return &group->uses[i];
+	return NULL;
+}
+
+bool coll_op_here(const struct tr_group *group, uint32_t tag)
+{
+	const struct coll_use *use = group->open ? use_of(group, tag) : NULL;
+	return use != NULL && use->here;
+}
+
+tr_status coll_op_pass(struct tr_group *group, struct tr_error *error)
+{
+	tr_status st = tell_engine(group, &group->common.message, false, error);
+	for (unsigned i = 0; i < group->use_count; i++)
+		if (group->uses[i].tag == group->common.op.tag)
+			group->uses[i].here = false;
+	return st;
 }
 
 tr_status tr_allreduce(tr_group *group, uint32_t tag, void *data, size_t count, enum tr_dtype dtype,
@@ -451,14 +484,6 @@ static void forget_uses(struct tr_group *group, uint32_t tag)
 	group->use_count = kept;
 }
 
-static const struct coll_use *use_of(const struct tr_group *group, uint32_t tag)
-{
-	for (unsigned i = 0; i < group->use_count; i++)
-		if (group->uses[i].tag == tag)
-			return &group->uses[i];
-	return NULL;
-}
-
 tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 {
 	const struct channel_submission s = { .call = CHANNEL_RELEASE, .tag = tag };
@@ -476,9 +501,12 @@ tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 		    "release: op %" PRIu32
 		    " is of all members; only ops in a scope, sends and receives can be released",
 		    tag);
+	if (coll_common_awaits(group, tag))
+		return tr_error_set(error, TR_EINVAL, "release: op %" PRIu32 " was not waited for",
+		    tag);
 	if (tag_set_add(&group->released, tag, 0) != TR_OK)
 		return tr_error_set(error, TR_ENOMEM, "release: out of memory");
-	st = channel_worker_note(group->channel, &s, NULL, error);
+	st = use->here ? TR_OK : channel_worker_note(group->channel, &s, NULL, error);
 	if (st != TR_OK)
 		return st;
 	forget_uses(group, tag);

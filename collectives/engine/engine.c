@@ -333,13 +333,17 @@ tr_status engine_add_worker(struct engine *engine, const Traind__Peer__StartWork
 {
 	struct channel_host *host;
 	struct member *member;
-	tr_status st = channel_host_create(start, threads, worker_fd, &host, error);
-	if (st != TR_OK)
+	struct channel_seat seat = engine_commons_take(engine, start->group);
+	tr_status st = channel_host_create(start, threads, worker_fd, &seat, &host, error);
+	if (st != TR_OK) {
+		engine_commons_give_back(engine, start->group, &seat, true);
 		return st;
+	}
 	struct command *command = command_create(0);
 	st = command == NULL ? tr_error_set(error, TR_ENOMEM, "no memory for a worker")
 	                     : member_create(engine, start, host, &member, error);
 	if (st != TR_OK) {
+		engine_commons_give_back(engine, start->group, &seat, false);
 		channel_host_destroy(host);
 		free(command);
 		return st;
@@ -418,6 +422,12 @@ size_t engine_progress(struct engine *engine, struct engine_progress *rows, size
 		rows[count] = row->progress;
 		rows[count].progress += channel_host_progress(row->host);
 		rows[count].waited_us = channel_host_waited_us(row->host);
+		uint64_t lacks = channel_host_lacks(row->host);
+		if (lacks != 0) {
+			rows[count].waiting = true;
+			rows[count].waits_for[0] = lacks;
+			rows[count].waits_for_count = 1;
+		}
 		count++;
 	}
 	pthread_mutex_unlock(&engine->lock);

@@ -108,6 +108,7 @@ struct engine {
 	size_t backlog;          /* bytes of memberd's words among them */
 	struct member_row *rows; /* newest progress of every member */
 	double bandwidth_bytes_per_s;
+	struct engine_commons *commons;
 	unsigned callers; /* in engine_drive, for an answer */
 	uint64_t drives,
 	    drives_seen; /* comings and goings of them; those that the thread knows of */
@@ -358,6 +359,14 @@ bool inbound_door_admits(struct engine *engine, const struct shm_claim *claim);
 void engine_run(void *engine);                   /* the thread */
 void engine_unpark(struct engine *engine);       /* under `lock`: it is wanted */
 void engine_callers_left(struct engine *engine); /* waits until the last one has */
+
+/* ---- engine_commons.c ---- */
+/* A seat for a worker of the group, with the commons, which lives as long as somebody has a seat; or none. Any thread, as of give_back. */
+struct channel_seat engine_commons_take(struct engine *engine, uint64_t group);
+/* `unused`: nobody writes there any more, so it may be another worker's. */
+void engine_commons_give_back(struct engine *engine, uint64_t group,
+    const struct channel_seat *seat, bool unused);
+void engine_commons_leave(struct member *member, bool dead); /* again: nothing */
 
 /* ---- engine_shm.c ---- */
 void engine_shm_start(struct engine *engine);

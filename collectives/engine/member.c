@@ -53,6 +53,7 @@ static void member_free(struct member *member)
 	member_shm_settle(member);
 	group_core_destroy(member->core);
 	member_shm_finish(member);
+	engine_commons_leave(member, false);
 	channel_host_destroy(member->host);
 	free(member->view_peers);
 	free(member->view_relays);

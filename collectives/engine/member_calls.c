@@ -150,6 +150,7 @@ void member_calls_began(struct member *member, const struct tr_round *info)
 	answer.count = count;
 	memcpy(answer.peers, peers, count * sizeof(*peers));
 	answer.abandons = atomic_load(&member->host->control->abandons);
+	answer.attempt = group_core_round_attempt(member->core);
 	member->begin_asked = false;
 	member->round_open = true;
 	member->submit_error.status = member->lost.status = TR_OK;
@@ -236,6 +237,18 @@ static void release(struct member *member, uint32_t tag)
 	note_refusal(member, st, &error);
 	/* The caller has begun to use the memory of an op that is still here. */
 	member->memory_reused = member->memory_reused || (st != TR_OK && st != TR_ERESTART);
+}
+
+/* Of the ops themselves nothing comes here. */
+static void scoped(struct member *member)
+{
+	struct tr_error error;
+	struct group_event event = { .kind = GROUP_SCOPED };
+	uint64_t id = member->call.id;
+	tr_error_clear(&error);
+	tr_status st = member_step(member, &event, &error);
+	if (member->call.id == id)
+		give_status(member, st, error.text);
 }
 
 static void ready(struct member *member, const struct channel_submission *s)
@@ -414,6 +427,9 @@ static void handle(struct member *member, const struct channel_submission *s)
 	case CHANNEL_CONTRIBUTORS:
 		contributors(member, s);
 		break;
+	case CHANNEL_SCOPED:
+		scoped(member);
+		break;
 	case CHANNEL_SUBMIT:
 	case CHANNEL_RELEASE:
 		break;
@@ -428,6 +444,7 @@ static void gone(struct member *member)
 		return;
 	member->worker_gone = true;
 	member->call.id = 0;
+	engine_commons_leave(member, true);
 	(void)uv_poll_stop(&member->bell_poll);
 	(void)uv_poll_stop(&member->socket_poll);
 	(void)uv_idle_stop(&member->again);

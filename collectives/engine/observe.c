@@ -80,6 +80,7 @@ static void fill_stats(const struct member *member, struct tr_stats *stats)
 		.waited_us = channel_host_waited_us(member->host) };
 	memcpy(stats->ops, core->ops, sizeof(stats->ops));
 	memcpy(stats->op_bytes, core->op_bytes, sizeof(stats->op_bytes));
+	channel_host_common(member->host, stats);
 }
 
 /* ---- links ---- */

@@ -22,6 +22,7 @@ static bool submit(struct sharded_exchange *x, const struct sharded_scope *scope
 		    TAG_MOMENTS - TAG_TENSOR);
 	if (x->status != TR_OK)
 		return false;
+	op->flags |= TR_IN_TURN;
 	op->tag = TAG_TENSOR + x->used++;
 	op->scope = (struct tr_scope){ scope->members, scope->count };
 	double since_s = trainer_monotonic_s();

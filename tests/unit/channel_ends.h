@@ -28,6 +28,7 @@ static int ends_start(void **state)
 	char name[] = "a job";
 	int pair[2];
 	assert_non_null(ends);
+	const struct channel_seat no_seat = { -1, COMMONS_NO_SEAT };
 	spec.name = name;
 	start.job_id = 5;
 	start.group = 6;
@@ -38,7 +39,8 @@ static int ends_start(void **state)
 	start.spec = &spec;
 	assert_int_equal(channel_pair(pair, NULL), TR_OK);
 	ends->raw = dup(pair[1]);
-	assert_int_equal(channel_host_create(&start, 4, pair[0], &ends->host, NULL), TR_OK);
+	assert_int_equal(channel_host_create(&start, 4, pair[0], &no_seat, &ends->host, NULL),
+	    TR_OK);
 	assert_int_equal(channel_worker_open(pair[1], &ends->worker, NULL), TR_OK);
 	*state = ends;
 	return 0;

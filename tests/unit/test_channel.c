@@ -447,7 +447,7 @@ static void random_pages(void **state)
 		if (channel_host_take(ends->host, &s, &error) != TR_OK)
 			continue;
 		taken++;
-		assert_in_range(s.call, CHANNEL_SUBMIT, CHANNEL_RELEASE);
+		assert_in_range(s.call, CHANNEL_SUBMIT, CHANNEL_SCOPED);
 		if (s.call != CHANNEL_SUBMIT)
 			continue;
 		struct channel_op op;
