@@ -141,11 +141,9 @@ void commons_pass(struct commons_own *own, const struct commons_op *op)
 
 /* ---- looking ---- */
 
-static bool still(const struct name *name, uint64_t stamp)
-{
-	atomic_thread_fence(memory_order_acquire);
-	return atomic_load(&name->stamp) == stamp;
-}
+/* What was read before this was not written since. */
+#define STILL(name, was) \
+	(atomic_thread_fence(memory_order_acquire), atomic_load(&(name)->stamp) == (was))
 
 enum commons_found commons_look(const struct commons_own *own, unsigned seat,
     const struct commons_op *op, struct commons_shown *shown)
@@ -158,20 +156,20 @@ enum commons_found commons_look(const struct commons_own *own, unsigned seat,
 			continue;
 		bool same = atomic_load_explicit(&name->sign, memory_order_relaxed) == op->sign;
 		*shown = (struct commons_shown){ theirs->bodies[i], stamp };
-		if (!still(name, stamp)) /* a part of one name, a part of the next */
+		if (!STILL(name, stamp)) /* a part of one name, a part of the next */
 			return COMMONS_NOT_YET;
 		return same ? COMMONS_SHOWN : COMMONS_ELSEWHERE;
 	}
 	uint64_t passed = atomic_load(&theirs->passed.stamp);
 	bool elsewhere = passed != 0 && is_of(&theirs->passed, op) &&
-	    still(&theirs->passed, passed);
+	    STILL(&theirs->passed, passed);
 	return elsewhere ? COMMONS_ELSEWHERE : COMMONS_NOT_YET;
 }
 
 bool commons_still(const struct commons_own *own, unsigned seat, const struct commons_shown *shown)
 {
 	const struct seat *theirs = &own->commons->seats[seat];
-	return still(&theirs->names[shown->stamp % COMMONS_ENTRIES], shown->stamp);
+	return STILL(&theirs->names[shown->stamp % COMMONS_ENTRIES], shown->stamp);
 }
 
 void commons_read(struct commons_own *own, unsigned seat, const struct commons_shown *shown)

@@ -152,11 +152,16 @@ static Traind__Peer__Resume *fx_resume(const struct fx *fx, const bool *members)
 	return resume;
 }
 
+/* Each engine once, however many of them it has. */
 static void fx_tell(struct fx *fx, const bool *members, const Traind__Peer__ToNode *message)
 {
-	for (unsigned i = 0; i < fx->count; i++)
-		if (members[i])
+	for (unsigned i = 0; i < fx->count; i++) {
+		bool told = !members[i];
+		for (unsigned k = 0; k < i; k++)
+			told = told || (members[k] && fx->hosts[k].engine == fx->hosts[i].engine);
+		if (!told)
 			engine_to_node(fx->hosts[i].engine, message);
+	}
 }
 
 /* Tells `told` of a view of `members`. */
