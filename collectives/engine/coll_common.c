@@ -13,7 +13,6 @@
 #define LOOKS_LEAST 64
 #define LOOKS_MOST  8192 /* some 300 us: what a sleeper's wake-up costs here and there */
 #define NAP_MS      5    /* then a sleeper looks whether the round goes on */
-#define SAY_MS      20   /* so long nobody else need know for whom it waits */
 #define CHUNK_BYTES \
 	((size_t)16 << 10) /* of the result that are made at a time, so that they stay near */
 
@@ -113,7 +112,9 @@ static bool has_seats(struct coll_common *c, const struct tr_op *op, unsigned se
 /* By what all members agree on. */
 static bool is_small(const struct tr_op *op)
 {
-	return op->codec == TR_CODEC_NONE && op->algorithm == TR_AUTO &&
+	bool rounded = op->collective != TR_ALL_GATHER && op->reduce == TR_AVG &&
+	    reduce_is_wide(op->dtype); /* once, by the engine */
+	return op->codec == TR_CODEC_NONE && op->algorithm == TR_AUTO && !rounded &&
 	    (op->collective == TR_ALL_REDUCE || op->collective == TR_REDUCE_SCATTER ||
 	        op->collective == TR_ALL_GATHER) &&
 	    op->count <= COMMONS_BODY_MAX / (op->scope.count - 1) / reduce_element_bytes(op->dtype);
@@ -151,7 +152,8 @@ static void relax(void)
 #endif
 }
 
-typedef bool ready_fn(struct tr_group *group);
+/* Seats, by bit, that something is awaited of; 0: nothing is. */
+typedef uint64_t awaited_fn(const struct tr_group *group);
 
 /* What ends a wait beside what is waited for. */
 tr_status coll_common_goes_on(const struct tr_group *group, struct tr_error *error)
@@ -162,67 +164,55 @@ tr_status coll_common_goes_on(const struct tr_group *group, struct tr_error *err
 	return st;
 }
 
-/* Who waits on has the engine know for whom, so that somebody who stands still is found. */
-static void say_lacked(struct tr_group *group)
-{
-	struct coll_common *c = &group->common;
-	struct commons_shown shown;
-	for (unsigned i = 0; i < c->op.scope.count; i++) {
-		unsigned member = c->members[i];
-		if (i != c->index &&
-		    commons_look(&c->own, c->seats[member], &c->name, &shown) == COMMONS_NOT_YET) {
-			channel_worker_lacks(group->channel, group->contributor_ids[member]);
-			return;
-		}
-	}
-}
-
-static tr_status sleep_until(struct tr_group *group, ready_fn *ready, uint64_t milliseconds,
+static tr_status sleep_until(struct tr_group *group, awaited_fn *awaited, uint64_t milliseconds,
     struct tr_error *error)
 {
 	struct coll_common *c = &group->common;
 	uint64_t begun_us = channel_now_us(), waited_ms = 0;
 	for (;;) {
 		uint32_t bell = commons_drowse(&c->own);
-		bool is = ready(group);
-		if (!is && waited_ms < milliseconds)
-			commons_sleep(&c->own, bell,
-			    milliseconds - waited_ms < NAP_MS ? (unsigned)(milliseconds - waited_ms)
-			                                      : NAP_MS);
+		uint64_t seats = awaited(group);
+		uint64_t left_ms = milliseconds - waited_ms;
+		if (seats != 0 && left_ms > 0) {
+			/* The engine knows for whom, so that somebody who stands still is found. */
+			channel_worker_lacks(group->channel,
+			    commons_peer(&c->own, (unsigned)__builtin_ctzll(seats)));
+			commons_sleep(&c->own, bell, left_ms < NAP_MS ? (unsigned)left_ms : NAP_MS);
+		}
 		commons_rise(&c->own);
-		if (is || ready(group))
+		if (seats == 0)
 			return TR_OK;
 		tr_status st = channel_worker_look(group->channel, error);
 		if (st == TR_OK)
 			st = coll_common_goes_on(group, error);
 		if (st != TR_OK)
 			return st;
-		waited_ms = (channel_now_us() - begun_us) / 1000;
-		if (waited_ms >= milliseconds)
+		if (left_ms == 0)
 			return TR_ETIMEDOUT;
-		if (waited_ms >= SAY_MS)
-			say_lacked(group);
+		waited_ms = (channel_now_us() - begun_us) / 1000;
+		if (waited_ms > milliseconds)
+			waited_ms = milliseconds;
 	}
 }
 
-static tr_status await(struct tr_group *group, ready_fn *ready, uint64_t milliseconds,
+static tr_status await(struct tr_group *group, awaited_fn *awaited, uint64_t milliseconds,
     struct tr_error *error)
 {
 	struct coll_common *c = &group->common;
-	if (ready(group))
+	if (awaited(group) == 0)
 		return TR_OK;
 	channel_worker_waits(group->channel, true);
 	tr_status st = TR_ETIMEDOUT;
 	for (unsigned i = 0; st != TR_OK && i < c->looks; i++) {
 		relax();
-		st = ready(group) ? TR_OK : TR_ETIMEDOUT;
+		st = awaited(group) == 0 ? TR_OK : TR_ETIMEDOUT;
 	}
 	if (st == TR_OK && c->looks < LOOKS_MOST)
 		c->looks *= 2;
 	else if (st != TR_OK && c->looks > LOOKS_LEAST)
 		c->looks /= 2;
 	if (st != TR_OK)
-		st = sleep_until(group, ready, milliseconds, error);
+		st = sleep_until(group, awaited, milliseconds, error);
 	channel_worker_lacks(group->channel, 0);
 	channel_worker_waits(group->channel, false);
 	return st;
@@ -243,6 +233,12 @@ static const uint8_t *input_of(const struct tr_op *op, size_t own_first)
 	    (op->collective == TR_ALL_GATHER ? bytes_of(op, own_first) : 0);
 }
 
+static void copy(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+	if (bytes > 0)
+		memcpy(to, from, bytes);
+}
+
 /* What others read of it lies where it lies among all inputs; of a reduce-scatter nobody reads our own block of ours. */
 static void show(struct coll_common *c)
 {
@@ -254,23 +250,23 @@ static void show(struct coll_common *c)
 	size_t before = bytes_of(op, first), until = bytes_of(op, first + own);
 	switch (op->collective) {
 	case TR_ALL_GATHER:
-		memcpy(body, input, until - before);
+		copy(body, input, until - before);
 		break;
 	case TR_REDUCE_SCATTER:
-		memcpy(body, input, before);
-		memcpy(body + until, input + until, bytes_of(op, op->count) - until);
+		copy(body, input, before);
+		copy(body + until, input + until, bytes_of(op, op->count) - until);
 		break;
 	default:
-		memcpy(body, input, bytes_of(op, op->count));
+		copy(body, input, bytes_of(op, op->count));
 		break;
 	}
 	commons_show(&c->own);
 	commons_wake(&c->own, c->readers);
 }
 
-static bool has_room(struct tr_group *group)
+static uint64_t unread(const struct tr_group *group)
 {
-	return commons_has_room(&group->common.own, &group->common.name);
+	return commons_unread(&group->common.own, &group->common.name);
 }
 
 tr_status coll_common_submit(struct tr_group *group, const struct tr_op *op, bool *here,
@@ -296,7 +292,7 @@ tr_status coll_common_submit(struct tr_group *group, const struct tr_op *op, boo
 		st = channel_worker_scoped(group->channel, error);
 	if (st == TR_OK) {
 		c->told = true;
-		st = await(group, has_room, UINT64_MAX, error);
+		st = await(group, unread, UINT64_MAX, error);
 	}
 	if (st != TR_OK) {
 		c->open = false;
@@ -328,25 +324,26 @@ static enum commons_found look(const struct coll_common *c, unsigned i, struct c
 	return commons_look(&c->own, c->seats[c->members[i]], &c->name, shown);
 }
 
-/* All are here, or somebody goes another way. */
-static bool has_come(struct tr_group *group)
+/* Whose inputs are not here; nobody's, if somebody goes another way. */
+static uint64_t lacked(const struct tr_group *group)
 {
 	const struct coll_common *c = &group->common;
 	struct commons_shown shown;
-	bool all = true;
+	uint64_t seats = 0;
 	for (unsigned i = 0; i < c->op.scope.count; i++) {
 		enum commons_found found = i == c->index ? COMMONS_SHOWN : look(c, i, &shown);
 		if (found == COMMONS_ELSEWHERE)
-			return true;
-		all = all && found == COMMONS_SHOWN;
+			return 0;
+		if (found == COMMONS_NOT_YET)
+			seats |= UINT64_C(1) << c->seats[c->members[i]];
 	}
-	return all;
+	return seats;
 }
 
-static bool never(struct tr_group *group)
+/* It waits for the end of the attempt. */
+static uint64_t others(const struct tr_group *group)
 {
-	(void)group;
-	return false;
+	return group->common.readers;
 }
 
 /* Adds elements [first, first + count) of all inputs, in their members' order. */
@@ -377,7 +374,7 @@ static void gather(const struct coll_common *c, const struct commons_shown *show
 		uint8_t *to = (uint8_t *)op->output + bytes_of(op, first);
 		const uint8_t *from = i == c->index ? input_of(op, first) : shown[i].body;
 		if (to != from)
-			memcpy(to, from, bytes_of(op, elements));
+			copy(to, from, bytes_of(op, elements));
 	}
 }
 
@@ -402,19 +399,18 @@ static void make(const struct coll_common *c, const struct commons_shown *shown)
 	}
 }
 
-static tr_status nobody_named(const struct tr_group *group, uint64_t milliseconds,
+static tr_status name_lacked(const struct tr_group *group, uint64_t milliseconds,
     struct tr_error *error)
 {
 	const struct coll_common *c = &group->common;
-	struct commons_shown shown;
 	char named[TR_ERROR_TEXT_MAX - 96];
 	int used = 0;
 	named[0] = '\0';
-	for (unsigned i = 0; i < c->op.scope.count && used < (int)sizeof(named) - 48; i++)
-		if (i != c->index && look(c, i, &shown) != COMMONS_SHOWN)
-			used += snprintf(named + used, sizeof(named) - (size_t)used,
-			    " peer %" PRIu64 " (of this node)",
-			    group->contributor_ids[c->members[i]]);
+	for (uint64_t left = lacked(group); left != 0 && used < (int)sizeof(named) - 48;
+	     left &= left - 1)
+		used += snprintf(named + used, sizeof(named) - (size_t)used,
+		    " peer %" PRIu64 " (of this node)",
+		    commons_peer(&c->own, (unsigned)__builtin_ctzll(left)));
 	return tr_error_set(error, TR_ETIMEDOUT,
 	    "wait of round %" PRIu64 " waited %" PRIu64 " ms for%s", c->round, milliseconds, named);
 }
@@ -427,9 +423,9 @@ tr_status coll_common_wait(struct tr_group *group, uint64_t milliseconds, bool *
 	*passed = false;
 	tr_status st = coll_common_goes_on(group, error);
 	if (st == TR_OK)
-		st = await(group, has_come, milliseconds, error);
+		st = await(group, lacked, milliseconds, error);
 	if (st == TR_ETIMEDOUT)
-		return nobody_named(group, milliseconds, error);
+		return name_lacked(group, milliseconds, error);
 	for (unsigned i = 0; st == TR_OK && i < c->op.scope.count; i++)
 		if (i != c->index && look(c, i, &shown[i]) != COMMONS_SHOWN)
 			*passed = true;
@@ -444,7 +440,7 @@ tr_status coll_common_wait(struct tr_group *group, uint64_t milliseconds, bool *
 			continue;
 		/* Its worker has given up the attempt; so it is given up here as well, in a moment. */
 		if (!commons_still(&c->own, seat, &shown[i]))
-			return await(group, never, UINT64_MAX, error);
+			return await(group, others, UINT64_MAX, error);
 		commons_read(&c->own, seat, &shown[i]);
 	}
 	commons_wake(&c->own, c->readers);

@@ -95,18 +95,19 @@ static bool is_of(const struct name *name, const struct commons_op *op)
 	    atomic_load_explicit(&name->tag, memory_order_relaxed) == op->tag;
 }
 
-bool commons_has_room(const struct commons_own *own, const struct commons_op *op)
+uint64_t commons_unread(const struct commons_own *own, const struct commons_op *op)
 {
 	const struct commons_entry_use *use = &own->uses[(own->stamp + 1) % COMMONS_ENTRIES];
+	uint64_t unread = 0;
 	/* Of an earlier round, or of an attempt that was given up, nobody reads any more. */
 	if (use->round != op->round || use->attempt != op->attempt)
-		return true;
+		return 0;
 	for (uint64_t left = use->readers; left != 0; left &= left - 1) {
 		const struct seat *reader = &own->commons->seats[__builtin_ctzll(left)];
 		if (atomic_load(&reader->read[own->seat]) < use->stamp)
-			return false;
+			unread |= left & -left;
 	}
-	return true;
+	return unread;
 }
 
 void *commons_write(struct commons_own *own, const struct commons_op *op, uint64_t readers)

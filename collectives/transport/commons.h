@@ -63,8 +63,8 @@ void commons_close(struct commons_own *own); /* of a zeroed one: nothing */
 /* Whose seat it is, or was last; 0: nobody's. */
 uint64_t commons_peer(const struct commons_own *own, unsigned seat);
 
-/* Whether all have read what the next entry held: else it must not be written over. */
-bool commons_has_room(const struct commons_own *own, const struct commons_op *op);
+/* Seats, by bit, that have not read what the next entry holds: it must not be written over before. 0: there is room. */
+uint64_t commons_unread(const struct commons_own *own, const struct commons_op *op);
 /* Where to write our input of it, COMMONS_BODY_MAX bytes, for those at the seats `readers` (by bit). There is room. */
 void *commons_write(struct commons_own *own, const struct commons_op *op, uint64_t readers);
 void commons_show(struct commons_own *own); /* what was written so */

@@ -44,7 +44,7 @@ static int end(void **state)
 static void show(struct commons_own *own, const struct commons_op *op, const char *text,
     uint64_t readers)
 {
-	assert_true(commons_has_room(own, op));
+	assert_int_equal(0, commons_unread(own, op));
 	(void)strcpy(commons_write(own, op, readers), text);
 	commons_show(own);
 }
@@ -98,10 +98,10 @@ static void an_entry_is_kept_until_all_have_read_it(void **state)
 	struct commons_op op = { 1, 1, 7, 0 }, third = { 1, 1, 7, 2 };
 	for (op.tag = 0; op.tag < 2; op.tag++)
 		show(&room->own[0], &op, op.tag == 0 ? "zero" : "one", BIT(1) | BIT(2));
-	assert_false(commons_has_room(&room->own[0], &third));
+	assert_int_not_equal(0, commons_unread(&room->own[0], &third));
 	op.tag = 0;
 	for (unsigned i = 1; i < 3; i++) {
-		assert_false(commons_has_room(&room->own[0], &third));
+		assert_int_not_equal(0, commons_unread(&room->own[0], &third));
 		assert_int_equal(commons_look(&room->own[i], 0, &op, &shown), COMMONS_SHOWN);
 		assert_string_equal(shown.body, "zero");
 		commons_read(&room->own[i], 0, &shown);
@@ -149,13 +149,13 @@ static void a_seat_has_another_worker(void **state)
 	assert_int_equal(commons_peer(&room->own[1], 0), 20);
 	for (op = (struct commons_op){ 2, 2, 7, 0 }; op.tag < 2; op.tag++)
 		show(&room->own[0], &op, "after", BIT(1));
-	assert_false(commons_has_room(&room->own[0], &op));
+	assert_int_not_equal(0, commons_unread(&room->own[0], &op));
 	op.tag = 0;
 	assert_int_equal(commons_look(&room->own[1], 0, &op, &shown), COMMONS_SHOWN);
 	assert_string_equal(shown.body, "after");
 	commons_read(&room->own[1], 0, &shown);
 	op.tag = 2;
-	assert_true(commons_has_room(&room->own[0], &op));
+	assert_int_equal(0, commons_unread(&room->own[0], &op));
 }
 
 /* ---- by threads ---- */
@@ -183,7 +183,7 @@ static void until(struct worker *w, bool room, const struct commons_op *op,
 {
 	for (;;) {
 		uint32_t bell = commons_drowse(w->own);
-		bool is = room ? commons_has_room(w->own, op) : all_shown(w, op, shown);
+		bool is = room ? commons_unread(w->own, op) == 0 : all_shown(w, op, shown);
 		if (!is) {
 			w->slept++;
 			commons_sleep(w->own, bell, 60000);
