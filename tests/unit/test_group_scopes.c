@@ -1,37 +1,11 @@
 /* Ops of a part of the contributors: what each scope gets, who is told what of a scope that others see otherwise, and what deaths do to them. */
-#include "tests/unit/group_pump.h"
+#include "tests/unit/group_scopes.h"
 
 #include "collectives/core/scope.h"
 
 #define COUNT 12
 
 static int64_t memory[PUMP_MEMBERS][4][COUNT];
-
-static struct pump_view first_view(struct pump *pump, enum tr_algorithm algorithm,
-    bool deterministic)
-{
-	struct pump_view view = pump_first_view(pump);
-	view.algorithm = (Traind__Peer__Algorithm)algorithm;
-	view.deterministic = deterministic;
-	return view;
-}
-
-static void begin_all(struct pump *pump)
-{
-	for (unsigned i = 0; i < pump->n; i++)
-		if (!pump->members[i].dead)
-			assert_int_equal(pump_event(pump, i, GROUP_BEGIN), TR_OK);
-}
-
-static struct pump *begun(unsigned n, enum tr_algorithm algorithm, bool deterministic)
-{
-	struct pump *pump = pump_create(n);
-	struct pump_view view = first_view(pump, algorithm, deterministic);
-	pump_ready_all(pump);
-	pump_install(pump, &view);
-	begin_all(pump);
-	return pump;
-}
 
 static int64_t value(unsigned who, unsigned slot, size_t k)
 {
