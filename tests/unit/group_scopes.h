@@ -30,4 +30,12 @@ static inline struct pump *begun(unsigned n, enum tr_algorithm algorithm, bool d
 	return pump;
 }
 
+static inline void all_committed(const struct pump *pump)
+{
+	for (unsigned i = 0; i < pump->n; i++)
+		if (!pump->members[i].dead && pump->members[i].status != TR_OK)
+			fail_msg("%u: %s: %s", i + 1, tr_status_name(pump->members[i].status),
+			    pump->members[i].reason);
+}
+
 #endif

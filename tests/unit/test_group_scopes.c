@@ -66,14 +66,6 @@ static int64_t sum_of(struct set set, unsigned slot, size_t k)
 	return sum;
 }
 
-static void all_committed(const struct pump *pump)
-{
-	for (unsigned i = 0; i < pump->n; i++)
-		if (!pump->members[i].dead && pump->members[i].status != TR_OK)
-			fail_msg("%u: %s: %s", i + 1, tr_status_name(pump->members[i].status),
-			    pump->members[i].reason);
-}
-
 /* A mesh: rows of `length`, columns across them, and an op of all, at once. Rows use the same tag, so do columns. */
 static void mesh(unsigned n, unsigned length, enum tr_algorithm algorithm, bool deterministic)
 {
