@@ -421,10 +421,13 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 		st = plan_uses(group, &plan, &uses, error);
 	if (st == TR_OK)
 		st = write_message(group, &plan, &uses, message, error);
-	if (st == TR_OK && in_turn)
+	in_turn = in_turn && st == TR_OK;
+	if (in_turn)
 		st = coll_common_submit(group, &known, &here, error);
 	if (st == TR_OK && !here)
 		st = tell_engine(group, message, (known.flags & TR_THEN_WAIT) != 0, error);
+	if (st != TR_OK && in_turn)
+		coll_common_waited(group, known.tag); /* it is not there */
 	if (st != TR_OK)
 		return st;
 	for (unsigned i = 0; i < uses.count; i++) {
