@@ -111,7 +111,7 @@ static tr_status write_state(struct saver *saver, char path[CHECKPOINT_PATH_MAX]
 #define COPY_NICE  5
 #define WRITE_NICE 19
 /* Of parameters, from which on writing is felt. A small checkpoint costs nothing, and is there before the next one begins, however soon that is. */
-#define LARGE_BYTES (8u << 20)
+#define LARGE_BYTES (2u << 20)
 
 /* Of root's daemon that was started with nice 10 it would be a higher priority. */
 static void yield_to_training(int nice)
