@@ -135,6 +135,8 @@ struct channel_control {
 	_Atomic uint64_t asked;    /* number of the newest question; written after `question` */
 	_Atomic uint64_t waited;   /* channel_waited_us: that calls have waited */
 	_Atomic uint64_t lacks;    /* peer for which it waits without the engine; 0: none */
+	_Atomic uint64_t
+	    lacked_us; /* when it said so last (channel_now_us), again and again: who was stopped meanwhile does not */
 	/* Of committed rounds, made without the engine; by enum tr_collective. */
 	_Atomic uint64_t common_ops[TR_COLLECTIVES_MAX], common_bytes[TR_COLLECTIVES_MAX];
 

@@ -13,6 +13,8 @@
 #include "collectives/transport/shm_memory.h"
 
 #define MESSAGES_PER_READ 256 /* then others get their turn */
+#define LACKS_US \
+	1000000 /* who waits in the commons says so far more often, unless it was stopped */
 
 /* ---- making and ending ---- */
 
@@ -353,7 +355,8 @@ uint64_t channel_host_waited_us(const struct channel_host *host)
 
 uint64_t channel_host_lacks(const struct channel_host *host)
 {
-	return atomic_load(&host->control->lacks);
+	uint64_t said_us = atomic_load(&host->control->lacked_us);
+	return channel_now_us() - said_us < LACKS_US ? atomic_load(&host->control->lacks) : 0;
 }
 
 void channel_host_common(const struct channel_host *host, struct tr_stats *stats)

@@ -485,6 +485,8 @@ void channel_worker_waits(struct channel_worker *worker, bool waits)
 
 void channel_worker_lacks(struct channel_worker *worker, uint64_t peer)
 {
+	if (peer != 0)
+		atomic_store(&worker->control->lacked_us, channel_now_us());
 	if (atomic_load_explicit(&worker->control->lacks, memory_order_relaxed) != peer)
 		atomic_store(&worker->control->lacks, peer);
 }

@@ -58,7 +58,8 @@ tr_status channel_worker_look(struct channel_worker *worker, struct tr_error *er
 tr_status channel_worker_scoped(struct channel_worker *worker, struct tr_error *error);
 void channel_worker_moved(struct channel_worker *worker); /* as tr_progress: it was not stuck */
 void channel_worker_waits(struct channel_worker *worker, bool waits);
-void channel_worker_lacks(struct channel_worker *worker, uint64_t peer); /* 0: nobody */
+/* 0: nobody. Else to be said again every few milliseconds: it counts for a second. */
+void channel_worker_lacks(struct channel_worker *worker, uint64_t peer);
 /* So many more, by enum tr_collective, of a round that is committed. */
 void channel_worker_made(struct channel_worker *worker, const uint64_t *ops, const uint64_t *bytes);
 
