@@ -438,13 +438,14 @@ static void handle(struct member *member, const struct channel_submission *s)
 
 /* ---- the worker's descriptors ---- */
 
-static void gone(struct member *member)
+/* `closed`: by itself; else it may live on, and show things in the commons. */
+static void gone(struct member *member, bool closed)
 {
 	if (member->worker_gone)
 		return;
 	member->worker_gone = true;
 	member->call.id = 0;
-	engine_commons_leave(member, true);
+	engine_commons_leave(member, closed);
 	(void)uv_poll_stop(&member->bell_poll);
 	(void)uv_poll_stop(&member->socket_poll);
 	(void)uv_idle_stop(&member->again);
@@ -482,7 +483,7 @@ static bool read_socket(struct member *member)
 	if (st != TR_EUNAVAILABLE)
 		broken(member, error.text);
 	if (st == TR_EUNAVAILABLE || member->over)
-		gone(member);
+		gone(member, st == TR_EUNAVAILABLE);
 	return false;
 }
 
@@ -543,7 +544,7 @@ static void on_socket(uv_poll_t *poll, int status, int events)
 	struct member *member = poll->data;
 	(void)events;
 	if (status < 0)
-		gone(member);
+		gone(member, false);
 	else
 		(void)read_socket(member);
 }
