@@ -8,6 +8,7 @@
 #include "collectives/engine/coll_group.h"
 #include "collectives/kernels/reduce.h"
 #include "common/digest.h"
+#include "common/float_mode.h"
 
 #define NO_SEAT     UINT8_MAX
 #define LOOKS_LEAST 64
@@ -125,7 +126,7 @@ static uint64_t sign_of(const struct coll_common *c, const struct tr_op *op)
 {
 	struct {
 		uint64_t count;
-		uint32_t collective, dtype, reduce, codec, algorithm, root;
+		uint32_t collective, dtype, reduce, codec, algorithm;
 		uint8_t scope[TR_GROUP_PEERS_MAX / 8];
 	} said;
 	memset(&said, 0, sizeof(said));
@@ -135,7 +136,6 @@ static uint64_t sign_of(const struct coll_common *c, const struct tr_op *op)
 	said.reduce = op->collective == TR_ALL_GATHER ? 0 : (uint32_t)op->reduce;
 	said.codec = (uint32_t)op->codec;
 	said.algorithm = (uint32_t)op->algorithm;
-	said.root = op->root;
 	for (unsigned i = 0; i < op->scope.count; i++)
 		bits_set(said.scope, c->members[i]);
 	return tr_digest_of(&said, sizeof(said)).low;
@@ -433,7 +433,9 @@ tr_status coll_common_wait(struct tr_group *group, uint64_t milliseconds, bool *
 		c->here = false;
 		return st;
 	}
+	unsigned mode = float_mode_set(FLOAT_EXACT); /* whatever the caller's program has */
 	make(c, shown);
+	(void)float_mode_set(mode);
 	for (unsigned i = 0; i < c->op.scope.count; i++) {
 		unsigned seat = c->seats[c->members[i]];
 		if (i == c->index)
