@@ -193,8 +193,12 @@ static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
 	tr_status st = coll_own(group, error);
 	if (st == TR_OK && group->common.open && group->common.here)
 		st = wait_here(group, limit > 0 ? limit - 1 : deadline_of(group), &made, error);
-	if (st == TR_OK)
-		st = call(group, &s, &answer, error);
+	if (st != TR_OK)
+		return st;
+	coll_common_closes(group, true);
+	st = call(group, &s, &answer, error);
+	if (st != TR_OK && st != TR_ETIMEDOUT)
+		coll_common_closes(group, false);
 	if (st != TR_OK)
 		return st;
 	group->open = group->common.open = false;

@@ -70,6 +70,14 @@ void coll_common_begun(struct tr_group *group, uint64_t round, uint64_t attempt)
 	}
 }
 
+void coll_common_closes(struct tr_group *group, bool closes)
+{
+	struct coll_common *c = &group->common;
+	const struct commons_op op = { .round = c->round, .attempt = c->attempt };
+	if (c->own.commons != NULL)
+		commons_end(&c->own, closes ? &op : NULL); /* who sleeps looks soon */
+}
+
 void coll_common_committed(struct tr_group *group)
 {
 	channel_worker_made(group->channel, group->common.ops, group->common.bytes);

@@ -41,6 +41,8 @@ struct coll_common {
 void coll_common_open(struct tr_group *group);
 void coll_common_close(struct tr_group *group);
 void coll_common_begun(struct tr_group *group, uint64_t round, uint64_t attempt);
+/* The round is about to be closed, or was not after all. Who waits here for an op that we do not have gives it to its engine, which finds that out. */
+void coll_common_closes(struct tr_group *group, bool closes);
 void coll_common_committed(struct tr_group *group);
 
 /* TR_EINVAL: TR_IN_TURN is not for such an op, or the one before was not waited for. */

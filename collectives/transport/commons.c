@@ -26,6 +26,7 @@ struct seat {
 	_Atomic uint32_t sleeps; /* or is about to */
 	_Alignas(64) struct name names[COMMONS_ENTRIES];
 	_Alignas(64) struct name passed;
+	struct name ended;                                 /* of whatever tag */
 	_Alignas(64) _Atomic uint64_t read[COMMONS_SEATS]; /* up to which stamp of each seat's */
 	_Alignas(4096) uint8_t bodies[COMMONS_ENTRIES][COMMONS_BODY_MAX];
 };
@@ -88,10 +89,15 @@ static void write_name(struct name *name, const struct commons_op *op)
 	atomic_store_explicit(&name->tag, op->tag, memory_order_relaxed);
 }
 
-static bool is_of(const struct name *name, const struct commons_op *op)
+static bool is_of_attempt(const struct name *name, const struct commons_op *op)
 {
 	return atomic_load_explicit(&name->round, memory_order_relaxed) == op->round &&
-	    atomic_load_explicit(&name->attempt, memory_order_relaxed) == op->attempt &&
+	    atomic_load_explicit(&name->attempt, memory_order_relaxed) == op->attempt;
+}
+
+static bool is_of(const struct name *name, const struct commons_op *op)
+{
+	return is_of_attempt(name, op) &&
 	    atomic_load_explicit(&name->tag, memory_order_relaxed) == op->tag;
 }
 
@@ -130,14 +136,24 @@ void commons_show(struct commons_own *own)
 	atomic_store(&mine->names[own->stamp % COMMONS_ENTRIES].stamp, own->stamp);
 }
 
-void commons_pass(struct commons_own *own, const struct commons_op *op)
+static void tell(struct name *name, const struct commons_op *op)
 {
-	struct name *name = &own->commons->seats[own->seat].passed;
 	uint64_t stamp = atomic_load_explicit(&name->stamp, memory_order_relaxed);
 	atomic_store(&name->stamp, 0);
 	atomic_thread_fence(memory_order_seq_cst);
 	write_name(name, op);
 	atomic_store(&name->stamp, stamp + 1);
+}
+
+void commons_pass(struct commons_own *own, const struct commons_op *op)
+{
+	tell(&own->commons->seats[own->seat].passed, op);
+}
+
+void commons_end(struct commons_own *own, const struct commons_op *op)
+{
+	static const struct commons_op none; /* rounds count from 1 */
+	tell(&own->commons->seats[own->seat].ended, op != NULL ? op : &none);
 }
 
 /* ---- looking ---- */
@@ -150,6 +166,10 @@ enum commons_found commons_look(const struct commons_own *own, unsigned seat,
     const struct commons_op *op, struct commons_shown *shown)
 {
 	const struct seat *theirs = &own->commons->seats[seat];
+	/* First: what was shown before it is found. */
+	uint64_t ended = atomic_load(&theirs->ended.stamp);
+	bool never = ended != 0 && is_of_attempt(&theirs->ended, op) &&
+	    STILL(&theirs->ended, ended);
 	for (unsigned i = 0; i < COMMONS_ENTRIES; i++) {
 		const struct name *name = &theirs->names[i];
 		uint64_t stamp = atomic_load(&name->stamp);
@@ -162,8 +182,8 @@ enum commons_found commons_look(const struct commons_own *own, unsigned seat,
 		return same ? COMMONS_SHOWN : COMMONS_ELSEWHERE;
 	}
 	uint64_t passed = atomic_load(&theirs->passed.stamp);
-	bool elsewhere = passed != 0 && is_of(&theirs->passed, op) &&
-	    STILL(&theirs->passed, passed);
+	bool elsewhere = never ||
+	    (passed != 0 && is_of(&theirs->passed, op) && STILL(&theirs->passed, passed));
 	return elsewhere ? COMMONS_ELSEWHERE : COMMONS_NOT_YET;
 }
 

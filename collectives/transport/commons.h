@@ -70,11 +70,13 @@ void *commons_write(struct commons_own *own, const struct commons_op *op, uint64
 void commons_show(struct commons_own *own); /* what was written so */
 /* Our part of this op goes another way: who waits for it here is not to. */
 void commons_pass(struct commons_own *own, const struct commons_op *op);
+/* No other op of ours comes in this attempt: who waits for one here is not to. NULL: they may come after all. */
+void commons_end(struct commons_own *own, const struct commons_op *op);
 
 enum commons_found {
 	COMMONS_NOT_YET,
 	COMMONS_SHOWN,
-	COMMONS_ELSEWHERE, /* it was passed, or that worker means another op by this name */
+	COMMONS_ELSEWHERE, /* it was passed, or never comes, or that worker means another op by this name */
 };
 struct commons_shown {
 	const void *body;

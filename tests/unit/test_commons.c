@@ -91,6 +91,23 @@ static void what_is_passed_is_elsewhere(void **state)
 	assert_int_equal(commons_look(&room->own[0], 1, &next, &shown), COMMONS_ELSEWHERE);
 }
 
+/* But for what was shown before. */
+static void after_its_end_an_attempt_has_no_more_ops(void **state)
+{
+	struct room *room = *state;
+	struct commons_shown shown;
+	const struct commons_op op = { 3, 2, 77, 5 }, next = { 3, 2, 77, 6 };
+	const struct commons_op again = { 3, 3, 77, 6 }, later = { 4, 2, 77, 6 };
+	show(&room->own[1], &op, "five", BIT(0));
+	commons_end(&room->own[1], &op);
+	assert_int_equal(commons_look(&room->own[0], 1, &op, &shown), COMMONS_SHOWN);
+	assert_int_equal(commons_look(&room->own[0], 1, &next, &shown), COMMONS_ELSEWHERE);
+	assert_int_equal(commons_look(&room->own[0], 1, &again, &shown), COMMONS_NOT_YET);
+	assert_int_equal(commons_look(&room->own[0], 1, &later, &shown), COMMONS_NOT_YET);
+	commons_end(&room->own[1], NULL); /* it was not the end */
+	assert_int_equal(commons_look(&room->own[0], 1, &next, &shown), COMMONS_NOT_YET);
+}
+
 static void an_entry_is_kept_until_all_have_read_it(void **state)
 {
 	struct room *room = *state;
@@ -304,6 +321,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_seat_is_its_peers, begin, end),
 		cmocka_unit_test_setup_teardown(an_entry_is_read_by_its_name_alone, begin, end),
 		cmocka_unit_test_setup_teardown(what_is_passed_is_elsewhere, begin, end),
+		cmocka_unit_test_setup_teardown(after_its_end_an_attempt_has_no_more_ops, begin,
+		    end),
 		cmocka_unit_test_setup_teardown(an_entry_is_kept_until_all_have_read_it, begin, end),
 		cmocka_unit_test_setup_teardown(another_attempt_waits_for_no_reader, begin, end),
 		cmocka_unit_test_setup_teardown(a_seat_has_another_worker, begin, end),
