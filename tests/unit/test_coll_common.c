@@ -1,5 +1,5 @@
 /* Ops in turn, which the callers of one engine's members make among themselves: what they get, that the engine sees none of it, and that everything that can go wrong ends as it does with the engine. */
-#include "tests/unit/engine_fixture.h"
+#include "tests/unit/engine_in_turn.h"
 
 #include <math.h>
 #include <signal.h>
@@ -10,42 +10,6 @@
 
 #define COUNT   1003
 #define WORKERS 3
-
-/* So many workers of one engine, in the first round, with so much memory each; the last `apart` have an engine of their own. */
-static struct fx *fx_common(unsigned workers, unsigned apart, Traind__Peer__Policy policy,
-    size_t bytes, void **memory)
-{
-	struct fx *fx = fx_start(1, policy, TRAIND__PEER__ALGORITHM__ALGORITHM_RING);
-	struct tr_round round;
-	for (unsigned i = 1; i < workers - apart; i++)
-		fx_share(fx, i, &fx->hosts[0]);
-	for (unsigned i = workers - apart; i < workers; i++) {
-		fx_host_start(fx, i);
-		fx->count++;
-	}
-	for (unsigned i = 0; i < workers; i++) {
-		fx_ready(&fx->hosts[i]);
-		memory[i] = tr_alloc(fx->hosts[i].group, bytes);
-		assert_non_null(memory[i]);
-	}
-	fx_found(fx, workers);
-	for (unsigned i = 0; i < workers; i++)
-		assert_int_equal(tr_round_begin(fx->hosts[i].group, &round, NULL), TR_OK);
-	return fx;
-}
-
-static const uint32_t all[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
-
-static struct tr_op op_in_turn(uint32_t tag, void *data, size_t count, unsigned members)
-{
-	struct tr_op op = TR_OP_INIT;
-	op.tag = tag;
-	op.output = data;
-	op.count = count;
-	op.flags |= TR_IN_TURN;
-	op.scope = (struct tr_scope){ all, members };
-	return op;
-}
 
 /* ---- what they get ---- */
 
