@@ -241,7 +241,7 @@ enum {
 	TR_THEN_WAIT = 2,
 	/* Of a contiguous op in a scope: its members take turns with it. All of them give this flag to the same ops, in the same order, and each waits for one (tr_wait) before it
 	 * submits the next that has it (TR_EINVAL), and between the two for nothing else that depends on others. An all-reduce, reduce-scatter or all-gather whose members are all workers of one traind is then made by the callers' own threads, in memory that they
-	 * have in common, where the inputs of all but one are 4 MiB at most: no engine takes part, and a small one takes a fraction of the time. Inputs are added by ascending index. tr_submit copies the input, and may wait until the op before the last was read; tr_contributors
+	 * have in common, where the inputs of all but one are 4 MiB at most: no engine takes part, and a small one takes a fraction of the time. Inputs are added by ascending index. tr_submit copies the input for the others (it stays the op's until that is done), and may wait until the op before the last was read; tr_contributors
 	 * does not know such an op, whose contributors are its scope. Whatever else has the flag goes its ordinary way. */
 	TR_IN_TURN = 4,
 };
