@@ -470,11 +470,6 @@ tr_status channel_worker_scoped(struct channel_worker *worker, struct tr_error *
 	return channel_worker_call(worker, &s, &answer, error);
 }
 
-void channel_worker_moved(struct channel_worker *worker)
-{
-	(void)atomic_fetch_add_explicit(&worker->control->progress, 1, memory_order_relaxed);
-}
-
 void channel_worker_waits(struct channel_worker *worker, bool waits)
 {
 	if (waits)

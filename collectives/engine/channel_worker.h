@@ -47,7 +47,7 @@ tr_status channel_worker_state(struct channel_worker *worker, const char *name, 
 tr_status channel_worker_report(struct channel_worker *worker, const void *packed, size_t bytes,
     struct tr_error *error);
 
-/* ---- for ops that are made without the engine (coll_common.h) ---- */
+/* ---- for ops that are made without the engine (coll_turn.h) ---- */
 
 int channel_worker_commons(const struct channel_worker *worker); /* -1: there is no seat */
 /* TR_OK, or how the member ended. */
@@ -56,7 +56,6 @@ tr_status channel_worker_alive(struct channel_worker *worker, struct tr_error *e
 tr_status channel_worker_look(struct channel_worker *worker, struct tr_error *error);
 /* Waits until the engine knows that there are such ops. */
 tr_status channel_worker_scoped(struct channel_worker *worker, struct tr_error *error);
-void channel_worker_moved(struct channel_worker *worker); /* as tr_progress: it was not stuck */
 void channel_worker_waits(struct channel_worker *worker, bool waits);
 /* 0: nobody. Else to be said again every few milliseconds: it counts for a second. */
 void channel_worker_lacks(struct channel_worker *worker, uint64_t peer);

@@ -29,7 +29,7 @@ tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *erro
 	}
 	made->channel = channel;
 	coll_take(made);
-	coll_common_open(made);
+	coll_turn_open(made);
 	made->first_loss = (double)NAN;
 	*group = made;
 	return TR_OK;
@@ -37,7 +37,7 @@ tr_status coll_group_open(int fd, struct tr_group **group, struct tr_error *erro
 
 void coll_group_close(struct tr_group *group)
 {
-	coll_common_close(group); /* before the engine hears that the seat is free */
+	coll_turn_close(group); /* before the engine hears that the seat is free */
 	channel_worker_close(group->channel);
 	free(group->uses);
 	tag_set_finish(&group->released);
@@ -108,7 +108,7 @@ tr_status tr_round_begin(tr_group *group, struct tr_round *round, struct tr_erro
 	memcpy(group->contributor_ids, answer.peers,
 	    group->contributors * sizeof(group->contributor_ids[0]));
 	atomic_store(&group->abandons, answer.abandons);
-	coll_common_begun(group, answer.round.round, answer.attempt);
+	coll_turn_begun(group, answer.round.round, answer.attempt);
 	*round = answer.round;
 	return TR_OK;
 }
@@ -139,7 +139,7 @@ static tr_status wait_here(struct tr_group *group, uint64_t milliseconds, bool *
     struct tr_error *error)
 {
 	bool passed;
-	tr_status st = coll_common_wait(group, milliseconds, &passed, error);
+	tr_status st = coll_turn_wait(group, milliseconds, &passed, error);
 	*made = !passed;
 	return passed ? coll_op_pass(group, error) : st;
 }
@@ -152,17 +152,17 @@ static tr_status wait_for(struct tr_group *group, uint32_t tag, uint64_t limit,
 	struct channel_submission s = { .call = CHANNEL_WAIT, .tag = tag, .count = limit };
 	bool made = false;
 	tr_status st = coll_own(group, error);
-	if (st == TR_OK && coll_common_awaits(group, tag))
+	if (st == TR_OK && coll_turn_awaits(group, tag))
 		st = wait_here(group, milliseconds, &made, error);
 	else if (st == TR_OK && coll_op_here(group, tag)) {
 		made = true; /* before */
-		st = coll_common_goes_on(group, error);
+		st = coll_turn_goes_on(group, error);
 	}
 	if (st != TR_OK || made)
 		return st;
 	st = call(group, &s, &answer, error);
 	if (st == TR_OK)
-		coll_common_waited(group, tag);
+		coll_turn_waited(group, tag);
 	return st;
 }
 
@@ -191,18 +191,18 @@ static tr_status commit_round(tr_group *group, const struct tr_commit *commit,
 		s.commit = *commit;
 	bool made;
 	tr_status st = coll_own(group, error);
-	if (st == TR_OK && group->common.open && group->common.here)
+	if (st == TR_OK && group->turn.open && group->turn.here)
 		st = wait_here(group, limit > 0 ? limit - 1 : deadline_of(group), &made, error);
 	if (st != TR_OK)
 		return st;
-	coll_common_closes(group, true);
+	coll_turn_closes(group, true);
 	st = call(group, &s, &answer, error);
 	if (st != TR_OK && st != TR_ETIMEDOUT)
-		coll_common_closes(group, false);
+		coll_turn_closes(group, false);
 	if (st != TR_OK)
 		return st;
-	group->open = group->common.open = false;
-	coll_common_committed(group);
+	group->open = group->turn.open = false;
+	coll_turn_committed(group);
 	if (round != NULL)
 		*round = answer.round;
 	return TR_OK;

@@ -11,7 +11,7 @@
 #include "collectives/core/strided.h"
 #include "collectives/core/tag_set.h"
 #include "collectives/engine/channel_worker.h"
-#include "collectives/engine/coll_common.h"
+#include "collectives/engine/coll_turn.h"
 
 /* struct tr_op as it was in the first version. */
 #define COLL_OP_LEAST (offsetof(struct tr_op, output_block) + sizeof(void *))
@@ -75,8 +75,8 @@ struct tr_group {
 		uintptr_t low, high;
 		uint32_t tag_low, tag_high;
 	} used;
-	double first_loss;         /* the first that this peer reported; NaN: none yet */
-	struct coll_common common; /* ops in turn */
+	double first_loss;     /* the first that this peer reported; NaN: none yet */
+	struct coll_turn turn; /* ops in turn */
 };
 
 /* Takes fd, also on an error. */

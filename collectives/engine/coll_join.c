@@ -428,8 +428,13 @@ static tr_status join_start(const struct tr_join_options *o, struct coll_join **
 		goto free_join;
 	st = o->tls != NULL ? tls_context_load(o->tls, &join->tls, error)
 	                    : address_check_plain(o->membership, o->insecure, error);
-	const struct engine_links links = { o->transport, o->sockets, o->congestion, join->tls,
-		o->membership, o->insecure };
+	const struct engine_links links = { .transport = o->transport,
+		.sockets = o->sockets,
+		.congestion = o->congestion,
+		.tls = join->tls,
+		.memberd = o->membership,
+		.alone = true,
+		.insecure = o->insecure };
 	if (st == TR_OK)
 		st = engine_set_links(join->engine, &links, error);
 	if (st != TR_OK)

@@ -412,22 +412,23 @@ tr_status tr_submit(tr_group *group, const struct tr_op *op, struct tr_error *er
 		st = check_values(group, &known, error);
 	if (st != TR_OK)
 		return st;
-	bool in_turn = (known.flags & TR_IN_TURN) != 0, here = false;
+	bool in_turn = (known.flags & TR_IN_TURN) != 0;
 	if (in_turn)
-		message = &group->common.message;
+		message = &group->turn.message;
 	make_plan(group, &known, &plan);
-	st = in_turn ? coll_common_check(group, &known, error) : TR_OK;
+	st = in_turn ? coll_turn_check(group, &known, error) : TR_OK;
 	if (st == TR_OK)
 		st = plan_uses(group, &plan, &uses, error);
 	if (st == TR_OK)
 		st = write_message(group, &plan, &uses, message, error);
 	in_turn = in_turn && st == TR_OK;
 	if (in_turn)
-		st = coll_common_submit(group, &known, &here, error);
+		st = coll_turn_submit(group, &known, error);
+	bool here = in_turn && group->turn.here;
 	if (st == TR_OK && !here)
 		st = tell_engine(group, message, (known.flags & TR_THEN_WAIT) != 0, error);
 	if (st != TR_OK && in_turn)
-		coll_common_waited(group, known.tag); /* it is not there */
+		coll_turn_waited(group, known.tag); /* it is not there */
 	if (st != TR_OK)
 		return st;
 	for (unsigned i = 0; i < uses.count; i++) {
@@ -456,9 +457,9 @@ bool coll_op_here(const struct tr_group *group, uint32_t tag)
 
 tr_status coll_op_pass(struct tr_group *group, struct tr_error *error)
 {
-	tr_status st = tell_engine(group, &group->common.message, false, error);
+	tr_status st = tell_engine(group, &group->turn.message, false, error);
 	for (unsigned i = 0; i < group->use_count; i++)
-		if (group->uses[i].tag == group->common.op.tag)
+		if (group->uses[i].tag == group->turn.op.tag)
 			group->uses[i].here = false;
 	return st;
 }
@@ -504,7 +505,7 @@ tr_status tr_release(tr_group *group, uint32_t tag, struct tr_error *error)
 		    "release: op %" PRIu32
 		    " is of all members; only ops in a scope, sends and receives can be released",
 		    tag);
-	if (coll_common_awaits(group, tag))
+	if (coll_turn_awaits(group, tag))
 		return tr_error_set(error, TR_EINVAL, "release: op %" PRIu32 " was not waited for",
 		    tag);
 	if (tag_set_add(&group->released, tag, 0) != TR_OK)

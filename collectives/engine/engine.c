@@ -318,6 +318,7 @@ tr_status engine_set_links(struct engine *engine, const struct engine_links *lin
 		return st;
 	engine->links.transport = links->transport;
 	engine->links.sockets = links->sockets;
+	engine->links.alone = links->alone;
 	engine->links.insecure = links->insecure;
 	(void)snprintf(engine->links.congestion, sizeof(engine->links.congestion), "%s",
 	    links->congestion != NULL ? links->congestion : "");

@@ -39,6 +39,7 @@ struct engine_links {
 	const char *congestion;  /* borrowed until return */
 	struct tls_context *tls; /* spoken on every TCP connection that we dial; NULL: none. Held */
 	const char *memberd;     /* where it is dialled: it may be a relay. NULL: it is none */
+	bool alone;              /* it has one member: nobody shares commons with it */
 	bool insecure; /* without TLS, peers that are not at a loopback address are dialled too: else a view that has such ends its member */
 };
 tr_status engine_set_links(struct engine *engine, const struct engine_links *links,

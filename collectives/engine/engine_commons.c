@@ -34,7 +34,7 @@ static struct engine_commons *make(uint64_t group)
 struct channel_seat engine_commons_take(struct engine *engine, uint64_t group)
 {
 	struct channel_seat none = { -1, COMMONS_NO_SEAT }, seat = none;
-	if (engine->links.transport == TR_TRANSPORT_TCP)
+	if (engine->links.alone || engine->links.transport == TR_TRANSPORT_TCP)
 		return none;
 	pthread_mutex_lock(&engine->lock);
 	struct engine_commons **link = find(engine, group);

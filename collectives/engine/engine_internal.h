@@ -92,6 +92,7 @@ struct engine {
 		char congestion[CONGESTION_NAME_MAX]; /* "": by the path */
 		struct tls_context *tls;              /* NULL: plain */
 		char memberd[TR_ADDRESS_MAX];         /* a relay without an address; "": none */
+		bool alone;                           /* has one member */
 		bool insecure;                        /* plain: beyond loopback too */
 	} links;
 	struct {

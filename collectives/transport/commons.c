@@ -1,13 +1,10 @@
 #include "collectives/transport/commons.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,18 +18,19 @@ struct name {
 };
 
 struct seat {
-	_Alignas(64) _Atomic uint64_t peer;
-	_Atomic uint32_t bell;   /* rung by anybody; who sleeps, sleeps on it */
-	_Atomic uint32_t sleeps; /* or is about to */
+	_Alignas(64) _Atomic uint32_t bell; /* rung by anybody; who sleeps, sleeps on it */
+	_Atomic uint32_t sleeps;            /* or is about to */
 	_Alignas(64) struct name names[COMMONS_ENTRIES];
 	_Alignas(64) struct name passed;
 	struct name ended;                                 /* of whatever tag */
 	_Alignas(64) _Atomic uint64_t read[COMMONS_SEATS]; /* up to which stamp of each seat's */
-	_Alignas(4096) uint8_t bodies[COMMONS_ENTRIES][COMMONS_BODY_MAX];
 };
 
+/* Apart from the inputs, which are large: what is looked at of all seats is a few pages. */
 struct commons {
+	_Atomic uint64_t peers[COMMONS_SEATS];
 	struct seat seats[COMMONS_SEATS];
+	_Alignas(4096) uint8_t bodies[COMMONS_SEATS][COMMONS_ENTRIES][COMMONS_BODY_MAX];
 };
 
 /* ---- the memory ---- */
@@ -63,7 +61,7 @@ tr_status commons_open(int fd, unsigned seat, uint64_t peer, struct commons_own 
 		own->stamp = stamp > own->stamp ? stamp : own->stamp;
 	}
 	atomic_store(&mine->sleeps, 0);
-	atomic_store(&mine->peer, peer);
+	atomic_store(&own->commons->peers[seat], peer);
 	return TR_OK;
 }
 
@@ -76,7 +74,15 @@ void commons_close(struct commons_own *own)
 
 uint64_t commons_peer(const struct commons_own *own, unsigned seat)
 {
-	return atomic_load(&own->commons->seats[seat].peer);
+	return atomic_load(&own->commons->peers[seat]);
+}
+
+unsigned commons_seat_of(const struct commons_own *own, uint64_t peer)
+{
+	for (unsigned seat = 0; seat < COMMONS_SEATS; seat++)
+		if (commons_peer(own, seat) == peer)
+			return seat;
+	return COMMONS_NO_SEAT;
 }
 
 /* ---- showing ---- */
@@ -127,7 +133,7 @@ void *commons_write(struct commons_own *own, const struct commons_op *op, uint64
 	atomic_store(&name->stamp, 0);
 	atomic_thread_fence(memory_order_seq_cst);
 	write_name(name, op);
-	return mine->bodies[place];
+	return own->commons->bodies[own->seat][place];
 }
 
 void commons_show(struct commons_own *own)
@@ -176,7 +182,7 @@ enum commons_found commons_look(const struct commons_own *own, unsigned seat,
 		if (stamp == 0 || !is_of(name, op))
 			continue;
 		bool same = atomic_load_explicit(&name->sign, memory_order_relaxed) == op->sign;
-		*shown = (struct commons_shown){ theirs->bodies[i], stamp };
+		*shown = (struct commons_shown){ own->commons->bodies[seat][i], stamp };
 		if (!STILL(name, stamp)) /* a part of one name, a part of the next */
 			return COMMONS_NOT_YET;
 		return same ? COMMONS_SHOWN : COMMONS_ELSEWHERE;

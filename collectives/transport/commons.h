@@ -62,6 +62,8 @@ tr_status commons_open(int fd, unsigned seat, uint64_t peer, struct commons_own 
 void commons_close(struct commons_own *own); /* of a zeroed one: nothing */
 /* Whose seat it is, or was last; 0: nobody's. */
 uint64_t commons_peer(const struct commons_own *own, unsigned seat);
+unsigned commons_seat_of(const struct commons_own *own,
+    uint64_t peer); /* COMMONS_NO_SEAT: it has none */
 
 /* Seats, by bit, that have not read what the next entry holds: it must not be written over before. 0: there is room. */
 uint64_t commons_unread(const struct commons_own *own, const struct commons_op *op);

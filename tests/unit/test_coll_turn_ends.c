@@ -72,7 +72,7 @@ static void sums_are_exact_whatever_the_callers_have(void **state)
 	for (unsigned i = 0; i < 2; i++) {
 		*(volatile float *)memory[i] = least;
 		const struct tr_op op = op_in_turn(0, memory[i], 1, 2);
-		fx->hosts[i].group->common.told = true; /* one thread does for both */
+		fx->hosts[i].group->turn.told = true; /* one thread does for both */
 		assert_int_equal(tr_submit(fx->hosts[i].group, &op, &error), TR_OK);
 	}
 	for (unsigned i = 0; i < 2; i++) {

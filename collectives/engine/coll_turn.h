@@ -3,8 +3,8 @@
  * All members decide alike which way an op goes: by what they have to agree on, and by who has a seat. Where they do not agree, they find that out here (commons_look), and all give the op to their engines, which
  * tell the group who differs: so such a program ends as it always did.
  */
-#ifndef TR_COLLECTIVES_ENGINE_COLL_COMMON_H
-#define TR_COLLECTIVES_ENGINE_COLL_COMMON_H
+#ifndef TR_COLLECTIVES_ENGINE_COLL_TURN_H
+#define TR_COLLECTIVES_ENGINE_COLL_TURN_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,11 +19,10 @@ struct coll_message {
 	struct channel_extra extra; /* if head.extended */
 };
 
-struct coll_common {
+struct coll_turn {
 	struct commons_own own; /* zeroed: this worker has no seat */
 	uint64_t round, attempt;
-	uint8_t seats[TR_GROUP_PEERS_MAX]; /* of the round's contributors */
-	bool told;                         /* the engine knows that there are ops in scopes */
+	bool told;      /* the engine knows that there are ops in scopes */
 	unsigned looks; /* before it sleeps: more where that was enough, fewer where it was not */
 	uint64_t ops[TR_COLLECTIVES_MAX], bytes[TR_COLLECTIVES_MAX]; /* made here in this round */
 	/* The op in turn. */
@@ -33,32 +32,32 @@ struct coll_common {
 	struct coll_message message; /* where it goes to the engine */
 	struct commons_op name;
 	uint32_t members[COMMONS_SEATS]; /* op.scope's */
+	unsigned seats[COMMONS_SEATS];   /* theirs */
 	unsigned index;                  /* of us among them */
 	uint64_t readers;                /* their seats, by bit */
 };
 
 /* The channel says whether there is a seat; without one, and where that cannot be had, ops go to the engine. */
-void coll_common_open(struct tr_group *group);
-void coll_common_close(struct tr_group *group);
-void coll_common_begun(struct tr_group *group, uint64_t round, uint64_t attempt);
+void coll_turn_open(struct tr_group *group);
+void coll_turn_close(struct tr_group *group);
+void coll_turn_begun(struct tr_group *group, uint64_t round, uint64_t attempt);
 /* The round is about to be closed, or was not after all. Who waits here for an op that we do not have gives it to its engine, which finds that out. */
-void coll_common_closes(struct tr_group *group, bool closes);
-void coll_common_committed(struct tr_group *group);
+void coll_turn_closes(struct tr_group *group, bool closes);
+void coll_turn_committed(struct tr_group *group);
 
 /* TR_EINVAL: TR_IN_TURN is not for such an op, or the one before was not waited for. */
-tr_status coll_common_check(const struct tr_group *group, const struct tr_op *op,
+tr_status coll_turn_check(const struct tr_group *group, const struct tr_op *op,
     struct tr_error *error);
-/* The op is in turn now. *here: its input was shown, and the engine is not to see it; it is waited for with coll_common_wait. TR_ERESTART, or how the member ended. */
-tr_status coll_common_submit(struct tr_group *group, const struct tr_op *op, bool *here,
-    struct tr_error *error);
+/* The op is in turn now. If it is `here`, its input was shown, the engine is not to see it, and it is waited for with coll_turn_wait. TR_ERESTART, or how the member ended. */
+tr_status coll_turn_submit(struct tr_group *group, const struct tr_op *op, struct tr_error *error);
 /* Whether `tag` is the op in turn, made here, and not waited for yet. */
-bool coll_common_awaits(const struct tr_group *group, uint32_t tag);
+bool coll_turn_awaits(const struct tr_group *group, uint32_t tag);
 /* Makes it; for at most so long (UINT64_MAX: as long as it takes). *passed: it went to the engine after all, where it is to be waited for. TR_ETIMEDOUT names who has not come. */
-tr_status coll_common_wait(struct tr_group *group, uint64_t milliseconds, bool *passed,
+tr_status coll_turn_wait(struct tr_group *group, uint64_t milliseconds, bool *passed,
     struct tr_error *error);
 /* The round is under way, as it was begun. */
-tr_status coll_common_goes_on(const struct tr_group *group, struct tr_error *error);
+tr_status coll_turn_goes_on(const struct tr_group *group, struct tr_error *error);
 /* The engine says that op `tag` is done. */
-void coll_common_waited(struct tr_group *group, uint32_t tag);
+void coll_turn_waited(struct tr_group *group, uint32_t tag);
 
 #endif

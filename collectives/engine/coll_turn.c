@@ -1,4 +1,4 @@
-#include "collectives/engine/coll_common.h"
+#include "collectives/engine/coll_turn.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,20 +10,17 @@
 #include "common/digest.h"
 #include "common/float_mode.h"
 
-#define NO_SEAT     UINT8_MAX
 #define LOOKS_LEAST 64
 #define LOOKS_MOST  8192 /* some 300 us: what a sleeper's wake-up costs here and there */
 #define NAP_MS      5    /* then a sleeper looks whether the round goes on */
 #define CHUNK_BYTES \
 	((size_t)16 << 10) /* of the result that are made at a time, so that they stay near */
 
-_Static_assert(COMMONS_SEATS <= NO_SEAT, "a seat is a byte");
-
 /* ---- the round ---- */
 
-void coll_common_open(struct tr_group *group)
+void coll_turn_open(struct tr_group *group)
 {
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	const struct channel_control *control = channel_worker_control(group->channel);
 	int fd = channel_worker_commons(group->channel);
 	c->looks = LOOKS_MOST;
@@ -31,64 +28,43 @@ void coll_common_open(struct tr_group *group)
 		(void)commons_open(fd, control->seat, control->peer, &c->own, NULL);
 }
 
-void coll_common_close(struct tr_group *group)
+void coll_turn_close(struct tr_group *group)
 {
-	commons_close(&group->common.own);
+	commons_close(&group->turn.own);
 }
 
-/* Ids ascend. */
-static bool place_of(const struct tr_group *group, uint64_t peer, unsigned *place)
+void coll_turn_begun(struct tr_group *group, uint64_t round, uint64_t attempt)
 {
-	unsigned low = 0, high = group->contributors;
-	while (low < high) {
-		unsigned middle = low + (high - low) / 2;
-		if (group->contributor_ids[middle] < peer)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	*place = low;
-	return low < group->contributors && group->contributor_ids[low] == peer;
-}
-
-void coll_common_begun(struct tr_group *group, uint64_t round, uint64_t attempt)
-{
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	c->open = c->here = false;
-	memset(c->ops, 0, sizeof(c->ops));
-	memset(c->bytes, 0, sizeof(c->bytes));
-	if (c->own.commons == NULL)
-		return;
 	c->round = round;
 	c->attempt = attempt;
-	memset(c->seats, NO_SEAT, sizeof(c->seats));
-	for (unsigned seat = 0; seat < COMMONS_SEATS; seat++) {
-		unsigned place;
-		uint64_t peer = commons_peer(&c->own, seat);
-		if (peer != 0 && place_of(group, peer, &place))
-			c->seats[place] = (uint8_t)seat;
-	}
+	if (!c->told)
+		return; /* it has made none so far */
+	memset(c->ops, 0, sizeof(c->ops));
+	memset(c->bytes, 0, sizeof(c->bytes));
 }
 
-void coll_common_closes(struct tr_group *group, bool closes)
+void coll_turn_closes(struct tr_group *group, bool closes)
 {
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	const struct commons_op op = { .round = c->round, .attempt = c->attempt };
 	if (c->own.commons != NULL)
 		commons_end(&c->own, closes ? &op : NULL); /* who sleeps looks soon */
 }
 
-void coll_common_committed(struct tr_group *group)
+void coll_turn_committed(struct tr_group *group)
 {
-	channel_worker_made(group->channel, group->common.ops, group->common.bytes);
+	if (group->turn.told)
+		channel_worker_made(group->channel, group->turn.ops, group->turn.bytes);
 }
 
 /* ---- which way ---- */
 
-tr_status coll_common_check(const struct tr_group *group, const struct tr_op *op,
+tr_status coll_turn_check(const struct tr_group *group, const struct tr_op *op,
     struct tr_error *error)
 {
-	const struct coll_common *c = &group->common;
+	const struct coll_turn *c = &group->turn;
 	if (op->scope.count == 0 || op->input_block != NULL || op->output_block != NULL)
 		return tr_error_set(error, TR_EINVAL,
 		    "op %" PRIu32 ": only contiguous ops in a scope have TR_IN_TURN", op->tag);
@@ -100,17 +76,19 @@ tr_status coll_common_check(const struct tr_group *group, const struct tr_op *op
 	return TR_OK;
 }
 
-static bool has_seats(struct coll_common *c, const struct tr_op *op, unsigned self)
+static bool has_seats(const struct tr_group *group, struct coll_turn *c, const struct tr_op *op)
 {
 	if (c->own.commons == NULL || op->scope.count < 2 || op->scope.count > COMMONS_SEATS)
 		return false;
 	c->readers = 0;
 	for (unsigned i = 0; i < op->scope.count; i++) {
-		unsigned seat = c->seats[op->scope.members[i]];
-		if (seat == NO_SEAT)
+		unsigned member = op->scope.members[i];
+		unsigned seat = commons_seat_of(&c->own, group->contributor_ids[member]);
+		if (seat == COMMONS_NO_SEAT)
 			return false;
-		c->members[i] = op->scope.members[i];
-		if (op->scope.members[i] == self)
+		c->members[i] = member;
+		c->seats[i] = seat;
+		if (member == group->index)
 			c->index = i;
 		else
 			c->readers |= UINT64_C(1) << seat;
@@ -130,7 +108,7 @@ static bool is_small(const struct tr_op *op)
 }
 
 /* Of what they have to agree on. */
-static uint64_t sign_of(const struct coll_common *c, const struct tr_op *op)
+static uint64_t sign_of(const struct coll_turn *c, const struct tr_op *op)
 {
 	struct {
 		uint64_t count;
@@ -164,7 +142,7 @@ static void relax(void)
 typedef uint64_t awaited_fn(const struct tr_group *group);
 
 /* What ends a wait beside what is waited for. */
-tr_status coll_common_goes_on(const struct tr_group *group, struct tr_error *error)
+tr_status coll_turn_goes_on(const struct tr_group *group, struct tr_error *error)
 {
 	tr_status st = channel_worker_alive(group->channel, error);
 	if (st == TR_OK && channel_worker_abandons(group->channel) != atomic_load(&group->abandons))
@@ -175,7 +153,7 @@ tr_status coll_common_goes_on(const struct tr_group *group, struct tr_error *err
 static tr_status sleep_until(struct tr_group *group, awaited_fn *awaited, uint64_t milliseconds,
     struct tr_error *error)
 {
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	uint64_t begun_us = channel_now_us(), waited_ms = 0;
 	for (;;) {
 		uint32_t bell = commons_drowse(&c->own);
@@ -192,7 +170,7 @@ static tr_status sleep_until(struct tr_group *group, awaited_fn *awaited, uint64
 			return TR_OK;
 		tr_status st = channel_worker_look(group->channel, error);
 		if (st == TR_OK)
-			st = coll_common_goes_on(group, error);
+			st = coll_turn_goes_on(group, error);
 		if (st != TR_OK)
 			return st;
 		if (left_ms == 0)
@@ -206,7 +184,7 @@ static tr_status sleep_until(struct tr_group *group, awaited_fn *awaited, uint64
 static tr_status await(struct tr_group *group, awaited_fn *awaited, uint64_t milliseconds,
     struct tr_error *error)
 {
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	if (awaited(group) == 0)
 		return TR_OK;
 	channel_worker_waits(group->channel, true);
@@ -248,7 +226,7 @@ static void copy(uint8_t *to, const uint8_t *from, size_t bytes)
 }
 
 /* What others read of it lies where it lies among all inputs; of a reduce-scatter nobody reads our own block of ours. */
-static void show(struct coll_common *c)
+static void show(struct coll_turn *c)
 {
 	const struct tr_op *op = &c->op;
 	size_t first, own;
@@ -274,16 +252,14 @@ static void show(struct coll_common *c)
 
 static uint64_t unread(const struct tr_group *group)
 {
-	return commons_unread(&group->common.own, &group->common.name);
+	return commons_unread(&group->turn.own, &group->turn.name);
 }
 
-tr_status coll_common_submit(struct tr_group *group, const struct tr_op *op, bool *here,
-    struct tr_error *error)
+tr_status coll_turn_submit(struct tr_group *group, const struct tr_op *op, struct tr_error *error)
 {
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	tr_status st = TR_OK;
-	bool seats = has_seats(c, op, group->index);
-	*here = seats && is_small(op);
+	bool seats = has_seats(group, c, op);
 	c->op = *op;
 	c->op.scope.members = c->members;
 	c->open = true;
@@ -291,7 +267,7 @@ tr_status coll_common_submit(struct tr_group *group, const struct tr_op *op, boo
 	if (!seats)
 		return TR_OK;
 	c->name = (struct commons_op){ c->round, c->attempt, sign_of(c, op), op->tag };
-	if (!*here) {
+	if (!is_small(op)) {
 		commons_pass(&c->own, &c->name);
 		commons_wake(&c->own, c->readers);
 		return TR_OK;
@@ -307,35 +283,35 @@ tr_status coll_common_submit(struct tr_group *group, const struct tr_op *op, boo
 		return st;
 	}
 	c->here = true;
-	channel_worker_moved(group->channel);
+	(void)channel_worker_progress(group->channel, 0); /* it was not stuck */
 	show(c);
 	return TR_OK;
 }
 
 /* ---- making it ---- */
 
-bool coll_common_awaits(const struct tr_group *group, uint32_t tag)
+bool coll_turn_awaits(const struct tr_group *group, uint32_t tag)
 {
-	const struct coll_common *c = &group->common;
+	const struct coll_turn *c = &group->turn;
 	return c->open && c->here && c->op.tag == tag;
 }
 
-void coll_common_waited(struct tr_group *group, uint32_t tag)
+void coll_turn_waited(struct tr_group *group, uint32_t tag)
 {
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	if (c->open && c->op.tag == tag)
 		c->open = false;
 }
 
-static enum commons_found look(const struct coll_common *c, unsigned i, struct commons_shown *shown)
+static enum commons_found look(const struct coll_turn *c, unsigned i, struct commons_shown *shown)
 {
-	return commons_look(&c->own, c->seats[c->members[i]], &c->name, shown);
+	return commons_look(&c->own, c->seats[i], &c->name, shown);
 }
 
 /* Whose inputs are not here; nobody's, if somebody goes another way. */
 static uint64_t lacked(const struct tr_group *group)
 {
-	const struct coll_common *c = &group->common;
+	const struct coll_turn *c = &group->turn;
 	struct commons_shown shown;
 	uint64_t seats = 0;
 	for (unsigned i = 0; i < c->op.scope.count; i++) {
@@ -343,7 +319,7 @@ static uint64_t lacked(const struct tr_group *group)
 		if (found == COMMONS_ELSEWHERE)
 			return 0;
 		if (found == COMMONS_NOT_YET)
-			seats |= UINT64_C(1) << c->seats[c->members[i]];
+			seats |= UINT64_C(1) << c->seats[i];
 	}
 	return seats;
 }
@@ -351,11 +327,11 @@ static uint64_t lacked(const struct tr_group *group)
 /* It waits for the end of the attempt. */
 static uint64_t others(const struct tr_group *group)
 {
-	return group->common.readers;
+	return group->turn.readers;
 }
 
 /* Adds elements [first, first + count) of all inputs, in their members' order. */
-static void add(const struct coll_common *c, const struct commons_shown *shown, const uint8_t *own,
+static void add(const struct coll_turn *c, const struct commons_shown *shown, const uint8_t *own,
     uint8_t *out, size_t first, size_t count)
 {
 	const struct tr_op *op = &c->op;
@@ -373,7 +349,7 @@ static void add(const struct coll_common *c, const struct commons_shown *shown, 
 	}
 }
 
-static void gather(const struct coll_common *c, const struct commons_shown *shown)
+static void gather(const struct coll_turn *c, const struct commons_shown *shown)
 {
 	const struct tr_op *op = &c->op;
 	for (unsigned i = 0; i < op->scope.count; i++) {
@@ -386,7 +362,7 @@ static void gather(const struct coll_common *c, const struct commons_shown *show
 	}
 }
 
-static void make(const struct coll_common *c, const struct commons_shown *shown)
+static void make(const struct coll_turn *c, const struct commons_shown *shown)
 {
 	const struct tr_op *op = &c->op;
 	size_t first, own;
@@ -410,7 +386,7 @@ static void make(const struct coll_common *c, const struct commons_shown *shown)
 static tr_status name_lacked(const struct tr_group *group, uint64_t milliseconds,
     struct tr_error *error)
 {
-	const struct coll_common *c = &group->common;
+	const struct coll_turn *c = &group->turn;
 	char named[TR_ERROR_TEXT_MAX - 96];
 	int used = 0;
 	named[0] = '\0';
@@ -423,13 +399,13 @@ static tr_status name_lacked(const struct tr_group *group, uint64_t milliseconds
 	    "wait of round %" PRIu64 " waited %" PRIu64 " ms for%s", c->round, milliseconds, named);
 }
 
-tr_status coll_common_wait(struct tr_group *group, uint64_t milliseconds, bool *passed,
+tr_status coll_turn_wait(struct tr_group *group, uint64_t milliseconds, bool *passed,
     struct tr_error *error)
 {
-	struct coll_common *c = &group->common;
+	struct coll_turn *c = &group->turn;
 	struct commons_shown shown[COMMONS_SEATS];
 	*passed = false;
-	tr_status st = coll_common_goes_on(group, error);
+	tr_status st = coll_turn_goes_on(group, error);
 	if (st == TR_OK)
 		st = await(group, lacked, milliseconds, error);
 	if (st == TR_ETIMEDOUT)
@@ -445,7 +421,7 @@ tr_status coll_common_wait(struct tr_group *group, uint64_t milliseconds, bool *
 	make(c, shown);
 	(void)float_mode_set(mode);
 	for (unsigned i = 0; i < c->op.scope.count; i++) {
-		unsigned seat = c->seats[c->members[i]];
+		unsigned seat = c->seats[i];
 		if (i == c->index)
 			continue;
 		/* Its worker has given up the attempt; so it is given up here as well, in a moment. */

@@ -212,7 +212,7 @@ static void all_have_the_same_bits(void **state)
 		}
 		const struct tr_op op = op_in_turn(1, data[i], COUNT, 2);
 		fx->hosts[i]
-		    .group->common.told = true; /* no engine is asked: one thread does for both */
+		    .group->turn.told = true; /* no engine is asked: one thread does for both */
 		assert_int_equal(tr_submit(fx->hosts[i].group, &op, &error), TR_OK);
 	}
 	for (unsigned i = 0; i < 2; i++)
@@ -534,7 +534,7 @@ static void heartbeats_say_who_is_waited_for(void **state)
 			        rows[i].waits_for_count == 1 && rows[i].waits_for[0] == FX_PEER(1));
 	}
 	assert_true(seen);
-	fx->hosts[1].group->common.told = true;
+	fx->hosts[1].group->turn.told = true;
 	assert_int_equal(sum(fx->hosts[1].group, 1, memory[1], 2, NULL), TR_OK);
 	assert_int_equal(pthread_join(first.thread, NULL), 0);
 	assert_int_equal(first.first, TR_OK);
