@@ -116,6 +116,7 @@ static void write_mesh(struct json *json, const Traind__V1__Job *job)
 	json_object(json);
 	for (int axis = 0; axis < MESH_AXES; axis++)
 		json_key_uint(json, mesh_axis_name((enum mesh_axis)axis), now.mesh.size[axis]);
+	json_key_uint(json, "copies", now.copies);
 	json_key_uint(json, "replicas", now.replicas);
 	json_key_uint(json, "spares", now.spares);
 	json_end(json);

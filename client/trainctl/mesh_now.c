@@ -43,12 +43,12 @@ static struct job_mesh_rounds rounds_of(const Traind__V1__JobSpec *spec)
 }
 
 /* That training goes on with if so few workers stay as there are; the job's, if it waits for them or its model is not known. */
-static struct mesh mesh_for(const Traind__V1__Job *job, uint32_t active)
+static struct remesh_shape mesh_for(const Traind__V1__Job *job, uint32_t active)
 {
 	const Traind__V1__JobSpec *spec = job->spec;
 	struct model_config config;
 	struct remesh rules = { .config = &config,
-		.job = asked_now(job),
+		.job = { asked_now(job), job_mesh_copies(spec->mesh) },
 		.strict = job_is_strict(spec->train) };
 	const Traind__V1__Optimizer *order = spec->train->optimizer;
 	if (active == 0 || job_mesh_waits(spec) || order == NULL ||
@@ -73,13 +73,16 @@ bool mesh_now_of(const Traind__V1__Job *job, struct mesh_now *out)
 	struct mesh asked = asked_now(job);
 	if (!is_possible(&now.job) || !is_possible(&asked))
 		return false;
+	now.copies = job_mesh_copies(file);
 	now.replicas = now.mesh.size[MESH_DP];
 	for (size_t i = 0; i < job->n_peers; i++)
 		active += strcmp(job->peers[i]->state, "active") == 0;
 	if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING) {
-		now.mesh = mesh_for(job, active);
-		uint32_t copies = job_mesh_copies(file), most = now.mesh.size[MESH_DP];
-		uint32_t enough = active / (ranks_shards(&now.mesh) * copies) * copies;
+		struct remesh_shape shape = mesh_for(job, active);
+		now.mesh = shape.mesh;
+		now.copies = shape.copies;
+		uint32_t most = now.mesh.size[MESH_DP];
+		uint32_t enough = active / (ranks_shards(&now.mesh) * now.copies) * now.copies;
 		now.replicas = enough < most ? enough : most;
 		if (job_is_strict(job->spec->train) && now.replicas > 0)
 			now.replicas = strict_power_of_two(now.replicas);
@@ -120,17 +123,21 @@ static void put_mesh(const struct mesh *mesh, uint32_t replicas, bool of, char *
 bool mesh_now_text(const Traind__V1__Job *job, char *text, size_t bytes)
 {
 	struct mesh_now now;
-	char mesh[64], asked[64], instead[80] = "", spares[32] = "";
+	char mesh[64], asked[64], instead[80] = "", copies[64] = "", spares[32] = "";
 	if (!mesh_now_of(job, &now))
 		return false;
-	bool same = mesh_equal(&now.mesh, &now.job);
+	uint32_t wanted = job_mesh_copies(job->spec->mesh);
+	bool same = mesh_equal(&now.mesh, &now.job) && now.copies == wanted;
 	put_mesh(&now.mesh, now.replicas, same, mesh, sizeof(mesh));
 	put_mesh(&now.job, now.job.size[MESH_DP], false, asked, sizeof(asked));
-	if (!same)
+	if (!mesh_equal(&now.mesh, &now.job))
 		(void)snprintf(instead, sizeof(instead), " instead of %s", asked);
+	if (now.copies != wanted)
+		(void)snprintf(copies, sizeof(copies), ", %u %s a replica instead of %u",
+		    now.copies, now.copies == 1 ? "copy" : "copies", wanted);
 	if (now.spares > 0)
 		(void)snprintf(spares, sizeof(spares), ", %u %s", now.spares,
 		    now.spares == 1 ? "spare" : "spares");
-	(void)snprintf(text, bytes, "%s%s%s", mesh, instead, spares);
+	(void)snprintf(text, bytes, "%s%s%s%s", mesh, instead, copies, spares);
 	return true;
 }

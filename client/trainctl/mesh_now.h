@@ -11,6 +11,7 @@
 
 struct mesh_now {
 	struct mesh job, mesh;     /* that the job file asks for; that there is */
+	uint32_t copies;           /* of it that make up a replica (mesh.copies, or fewer) */
 	uint32_t replicas, spares; /* while it runs; else as the job asks for, and none */
 };
 
@@ -22,8 +23,8 @@ double mesh_now_step_s(const Traind__V1__Job *job);
 /* That they are to take by the plan in force; 0: it was not planned. */
 double mesh_now_planned_s(const Traind__V1__Job *job);
 
-#define MESH_NOW_TEXT_MAX 192
-/* "dp 1 of 2 x tp 2, 1 spare", "dp 1 x tp 2 instead of dp 1 x tp 4" */
+#define MESH_NOW_TEXT_MAX 256
+/* "dp 1 of 2 x tp 2, 1 spare", "dp 1 x tp 2 instead of dp 1 x tp 4", "dp 1 x tp 2, 1 copy a replica instead of 2" */
 bool mesh_now_text(const Traind__V1__Job *job, char *text, size_t bytes);
 
 #endif

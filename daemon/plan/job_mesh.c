@@ -88,8 +88,7 @@ bool job_mesh_waits(const Traind__V1__JobSpec *spec)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
 
-	return (m != NULL && m->too_few != NULL && strcmp(m->too_few, "wait") == 0) ||
-	    job_mesh_copies(m) > 1;
+	return m != NULL && m->too_few != NULL && strcmp(m->too_few, "wait") == 0;
 }
 
 static tr_status check_split(const struct model_config *model, const struct mesh *mesh,

@@ -22,7 +22,7 @@ bool job_mesh_is_sharded(const Traind__V1__JobSpec *spec);
 /* Whether a job follows what it measures: shares (balance.h), layers (restage.h) and, where it carries what it was planned with, its whole plan (drift.h). */
 bool job_mesh_balances(const Traind__V1__JobSpec *spec);
 
-/* With fewer workers than one replica takes; else its mesh is made smaller (remesh.h). Replicas of several copies always wait. */
+/* With fewer workers than one replica takes; else its mesh is made smaller (remesh.h). */
 bool job_mesh_waits(const Traind__V1__JobSpec *spec);
 
 /* mesh.schedule; `chunks`: stages of each worker. */

@@ -112,11 +112,6 @@ static tr_status check_copies(const Traind__V1__JobSpec *spec, const struct tr_s
 
 	if (copies == 1)
 		return TR_OK;
-	if (m->too_few != NULL && strcmp(m->too_few, "smaller") == 0)
-		return tr_error_set(error, TR_EINVAL,
-		    "mesh.too_few: found smaller, allowed: wait, since mesh.copies is %u: with "
-		    "fewer workers than one replica takes they wait for workers",
-		    copies);
 	if (m->auto_)
 		return no_copies(m, "mesh.auto plans whole models for this sync.mode", error);
 	if (dp % copies != 0)

@@ -149,9 +149,9 @@ static const struct job_option rows[] = {
 	    "their gradients at every step, and each merges its part with the other replicas; "
 	    "a divisor of workers / (`tp` x `pp`)." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "auto|smaller|wait", "auto", NULL,
-	    "With `tp` or `pp`, when for two seconds there have been fewer workers than one "
-	    "replica takes: `smaller` goes on with a smaller mesh until there are enough again, "
-	    "`wait` waits for them. `auto`: smaller, but with `copies` wait." },
+	    "With `tp`, `pp` or `copies`, when for two seconds there have been fewer workers than "
+	    "one replica takes: `smaller` goes on with a smaller mesh, or fewer copies, until "
+	    "there are enough again, `wait` waits for them. `auto`: smaller." },
 
 	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,
 	    "`ddp`: gradients are reduced at every step. The others talk every `inner_steps`: "

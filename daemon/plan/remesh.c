@@ -3,20 +3,26 @@
 #include <assert.h>
 
 #include "daemon/plan/job_mesh.h"
-#include "daemon/plan/ranks.h"
 #include "daemon/plan/strict.h"
 
 enum { DOUBLED_MOST = 3 };
 
-static bool replica_fits(const struct mesh *mesh, uint32_t contributors)
+static bool fits(const struct remesh_shape *shape, uint32_t contributors)
 {
-	return ranks_shards(mesh) <= contributors;
+	return ranks_shards(&shape->mesh) * shape->copies <= contributors;
 }
 
-/* With as many replicas as the job's workers make. */
-static struct mesh with_shards(const struct remesh *rules, uint32_t pp, uint32_t tp)
+/* With as many replicas as the job's workers make, of as many copies as there are contributors for. */
+static struct remesh_shape with_shards(const struct remesh *rules, uint32_t contributors,
+    uint32_t pp, uint32_t tp)
 {
-	uint64_t replicas = mesh_workers(&rules->job) / (pp * tp);
+	uint32_t copies = contributors / (pp * tp);
+
+	if (copies > rules->job.copies)
+		copies = rules->job.copies;
+	if (copies == 0)
+		copies = 1;
+	uint64_t replicas = mesh_workers(&rules->job.mesh) / (pp * tp * copies);
 
 	if (rules->sequences > 0 && replicas > rules->sequences)
 		replicas = rules->sequences;
@@ -24,38 +30,47 @@ static struct mesh with_shards(const struct remesh *rules, uint32_t pp, uint32_t
 		replicas = strict_batch_parts(rules->sequences);
 	if (rules->strict)
 		replicas = strict_power_of_two((uint32_t)replicas);
-	return (struct mesh){
-		.size = { [MESH_DP] = (uint32_t)replicas, [MESH_PP] = pp, [MESH_TP] = tp }
+	return (struct remesh_shape){
+		.mesh.size = { [MESH_DP] = (uint32_t)replicas * copies, [MESH_PP] = pp, [MESH_TP] = tp },
+		.copies = copies
 	};
 }
 
-struct mesh remesh_best(const struct remesh *rules, uint32_t contributors)
+struct remesh_shape remesh_best(const struct remesh *rules, uint32_t contributors)
 {
-	struct mesh best = with_shards(rules, 1, 1);
+	struct remesh_shape best = with_shards(rules, contributors, 1, 1);
+	const struct mesh *job = &rules->job.mesh;
 
 	assert(contributors > 0);
-	if (replica_fits(&rules->job, contributors))
+	if (fits(&rules->job, contributors))
 		return rules->job;
-	for (uint32_t tp = rules->job.size[MESH_TP]; tp >= 1; tp--)
-		for (uint32_t pp = rules->job.size[MESH_PP]; pp >= 1; pp--) {
-			struct mesh mesh = with_shards(rules, pp, tp);
+	for (uint32_t tp = job->size[MESH_TP]; tp >= 1; tp--)
+		for (uint32_t pp = job->size[MESH_PP]; pp >= 1; pp--) {
+			struct remesh_shape shape = with_shards(rules, contributors, pp, tp);
 			if (rules->strict && strict_width_parts(rules->config) % tp != 0)
 				continue;
-			if (!job_mesh_rounds_fit(&rules->apart, &mesh, rules->sequences))
+			if (!job_mesh_rounds_fit(&rules->apart, &shape.mesh, rules->sequences))
 				continue;
-			if (ranks_shards(&mesh) > ranks_shards(&best) &&
-			    replica_fits(&mesh, contributors) &&
-			    job_mesh_allows(rules->config, &mesh, NULL) == TR_OK)
-				best = mesh;
+			if (ranks_shards(&shape.mesh) > ranks_shards(&best.mesh) &&
+			    fits(&shape, contributors) &&
+			    job_mesh_allows(rules->config, &shape.mesh, NULL) == TR_OK)
+				best = shape;
 		}
 	return best;
 }
 
-static bool is_better(const struct remesh *rules, const struct mesh *mesh, uint32_t contributors,
-    struct mesh *best)
+bool remesh_is_larger(const struct remesh_shape *shape, const struct remesh_shape *than)
+{
+	uint32_t shards = ranks_shards(&shape->mesh), others = ranks_shards(&than->mesh);
+
+	return shards != others ? shards > others : shape->copies > than->copies;
+}
+
+static bool is_better(const struct remesh *rules, const struct remesh_shape *now,
+    uint32_t contributors, struct remesh_shape *best)
 {
 	*best = remesh_best(rules, contributors);
-	return ranks_shards(best) > ranks_shards(mesh);
+	return remesh_is_larger(best, now);
 }
 
 static uint64_t settled_rounds(const struct remesh *rules, const struct remesh_counts *counts)
@@ -66,15 +81,15 @@ static uint64_t settled_rounds(const struct remesh *rules, const struct remesh_c
 	return rounds << (doubled < DOUBLED_MOST ? doubled : DOUBLED_MOST);
 }
 
-bool remesh_next(const struct remesh *rules, const struct mesh *mesh, uint32_t contributors,
-    const struct remesh_counts *counts, struct mesh *next)
+bool remesh_next(const struct remesh *rules, const struct remesh_shape *now, uint32_t contributors,
+    const struct remesh_counts *counts, struct remesh_shape *next)
 {
-	struct mesh best;
+	struct remesh_shape best;
 
 	if (contributors == 0 || rules->wait_rounds == 0)
 		return false;
-	bool better = is_better(rules, mesh, contributors, &best);
-	if (!replica_fits(mesh, contributors)
+	bool better = is_better(rules, now, contributors, &best);
+	if (!fits(now, contributors)
 	        ? counts->waited < rules->wait_rounds
 	        : !better || counts->declined > 0 || counts->better < settled_rounds(rules, counts))
 		return false;
@@ -82,15 +97,15 @@ bool remesh_next(const struct remesh *rules, const struct mesh *mesh, uint32_t c
 	return true;
 }
 
-void remesh_count(const struct remesh *rules, const struct mesh *mesh, uint32_t contributors,
+void remesh_count(const struct remesh *rules, const struct remesh_shape *now, uint32_t contributors,
     struct remesh_counts *counts)
 {
-	struct mesh best;
-	bool fits = replica_fits(mesh, contributors);
+	struct remesh_shape best;
+	bool enough = fits(now, contributors);
 
-	counts->waited = fits ? 0 : counts->waited + 1;
-	counts->better = fits && is_better(rules, mesh, contributors, &best) ? counts->better + 1
-	                                                                     : 0;
+	counts->waited = enough ? 0 : counts->waited + 1;
+	counts->better = enough && is_better(rules, now, contributors, &best) ? counts->better + 1
+	                                                                      : 0;
 	counts->declined = counts->better > 0 ? counts->declined : 0;
 }
 
@@ -99,8 +114,9 @@ void remesh_decline(struct remesh_counts *counts)
 	counts->declined = 1;
 }
 
-void remesh_changed(const struct mesh *mesh, const struct mesh *next, struct remesh_counts *counts)
+void remesh_changed(const struct remesh_shape *now, const struct remesh_shape *next,
+    struct remesh_counts *counts)
 {
-	counts->smaller += ranks_shards(next) < ranks_shards(mesh);
+	counts->smaller += remesh_is_larger(now, next);
 	counts->waited = counts->better = counts->declined = 0;
 }

@@ -97,7 +97,7 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	s->exchange.group = t->group;
 	s->exchange.sharded = s;
 	ranks_init(&s->shards.mesh, &s->state->ranks);
-	s->state->ranks.copies = t->copies > 0 ? t->copies : 1;
+	s->state->ranks.copies = t->copies;
 	s->state->asked = s->dealing = t->dealing;
 	s->dealing.chunks = s->shards.chunks;
 	s->state->dealing = s->dealing;

@@ -50,6 +50,7 @@
 /* And the outer momentum of replicas that train apart. */
 #define SHARDED_OUTER      3u
 #define SHARDED_ARRAYS_ALL 4u
+#define SHARDED_MOMENTS    (2u | 4u) /* a bit each */
 /* Pieces of a checkpoint that is copied (sharded_fetch.c). */
 #define SHARDED_FETCH_BYTES (4u << 20)
 /* What all say to plan anew. */
@@ -307,10 +308,11 @@ static inline float *sharded_array(const struct optim_arrays *arrays, unsigned w
 tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error);
 /* Whether this round changes the mesh: s->kind, s->next and, where something is held by nobody, s->lost. */
 tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error);
-tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error);
+tr_status sharded_submit_remesh(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
 /* Ranks of `now`'s peers in another mesh: by id, as those of the first one. */
-void sharded_rank_anew(const struct trainer *t, const struct ranks *now, const struct mesh *mesh,
-    struct ranks *next);
+void sharded_rank_anew(const struct trainer *t, const struct ranks *now,
+    const struct remesh_shape *shape, struct ranks *next);
 /* s->coming and s->moves, from what s->next's peers hold to what `next`'s have with another dealing. */
 tr_status sharded_plan_change(struct trainer *t, const struct dealing *dealing,
     const struct ranks *next, struct tr_error *error);

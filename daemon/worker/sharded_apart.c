@@ -24,8 +24,7 @@ tr_status sharded_apart_create(struct trainer *t, struct tr_error *error)
 		return no_memory(error);
 	t->sharded->apart = a;
 	a->moments.shard = a->lost.shard = a->stream.shard = RANKS_NONE;
-	a->steps_most = JOB_MESH_INNER_TAGS /
-	    job_mesh_inner_tags(t->copies > 0 ? t->copies : 1, t->zero_owners);
+	a->steps_most = JOB_MESH_INNER_TAGS / job_mesh_inner_tags(t->copies, t->zero_owners);
 	tr_status status = job_sync_options(t->spec, t->steps, &a->options, error);
 	a->stream.on = status == TR_OK && job_mesh_sync_streams(&a->options);
 	return status;
@@ -53,11 +52,13 @@ tr_status sharded_apart_make(struct trainer *t, struct tr_error *error)
 	struct sharded_apart *a = s->apart;
 	size_t bytes = mesh_shards_most(&s->shards) * sizeof(float);
 	bool feedback = a->options.codec != TR_CODEC_NONE && a->options.feedback > 0;
+	sharded_adopt_moments(t);
 	float **const arrays[] = { &a->work, &a->moments.first, &a->moments.second, &a->lost.now,
 		&a->lost.next };
 	unsigned wanted = feedback ? 5 : 3;
 	for (unsigned i = 0; i < wanted; i++) {
-		*arrays[i] = mesh_memory_take(&s->memory, bytes);
+		if (*arrays[i] == NULL)
+			*arrays[i] = mesh_memory_take(&s->memory, bytes);
 		if (*arrays[i] == NULL)
 			return tr_error_set(error, TR_ENOMEM,
 			    "sync.mode: no shared memory for a shard's own parameters, moments%s "
@@ -291,18 +292,24 @@ static void say(struct trainer *t, const struct tr_round *round)
 	word->step_ns = (int64_t)a->step_ns;
 }
 
+tr_status sharded_apart_exchange(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	tr_status status = tr_allreduce(t->group, TAG_ROSTER, s->apart->roster,
+	    (size_t)s->next.count * APART_WORDS, TR_I64, TR_SUM,
+	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
+	return status == TR_OK ? tr_wait(t->group, TAG_ROSTER, error) : status;
+}
+
 static tr_status exchange_roster(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	struct sharded_apart *a = s->apart;
-	memset(a->roster, 0, TR_GROUP_PEERS_MAX * sizeof(*a->roster));
+	memset(s->apart->roster, 0, TR_GROUP_PEERS_MAX * sizeof(*s->apart->roster));
 	if (s->rank != RANKS_NONE)
 		say(t, round);
-	tr_status status = tr_allreduce(t->group, TAG_ROSTER, a->roster,
-	    (size_t)s->next.count * APART_WORDS, TR_I64, TR_SUM,
-	    trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);
-	return status == TR_OK ? tr_wait(t->group, TAG_ROSTER, error) : status;
+	return sharded_apart_exchange(t, round, error);
 }
 
 /* What all workers of a replica say: the same claim, from the same beginning (who had the roster of another try may have begun from other work), and steps that differ by one at most. */

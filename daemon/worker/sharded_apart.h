@@ -28,8 +28,8 @@
  * Several copies (`mesh.copies`) may make up a replica: all of them have to be there, their workers of a shard sum gradients at every step, and each merges a part of the shard (sharded_copies.c). With
  * mesh.zero_owners the replica's moments are cut over them (sharded_apart_owners.c).
  *
- * Another mesh (sharded_remesh.c) lies between two merges: its shards of outer parameters and momentum are made out of those that workers hold, or with too few of these read from the newest checkpoint; all that is a
- * replica's own, its moments too, is unmade with the old mesh.
+ * Another mesh (sharded_remesh.c), or fewer copies, lies between two merges: its shards of outer parameters and momentum are made out of those that workers hold, or with too few of these read from the newest checkpoint; all that is a
+ * replica's own is unmade with the old mesh, but for the moments of one of them, with which all begin (sharded_apart_moments.c).
  *
  * Error feedback (`sync.feedback`): what coding lost of a worker's movement is its own, and goes with that of the next merge. It changes with the commit, as parameters do; who gets a shard, or goes
  * back to a checkpoint, begins with none.
@@ -46,6 +46,7 @@
 #include "collectives/sync/report.h"
 #include "common/limits.h"
 #include "daemon/plan/job_mesh_sync.h"
+#include "daemon/checkpoint/reshard.h"
 #include "daemon/plan/owners.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/sharded_claims.h"
@@ -102,6 +103,12 @@ struct apart_moments {
 	uint64_t lineage, age;
 };
 
+/* On their way to another mesh. */
+struct apart_carried {
+	struct reshard moves;  /* s->coming's shards out of s->shards's, of one array */
+	uint64_t lineage, age; /* 0: there are none, all begin with fresh ones */
+};
+
 /* What coding lost of this worker's movements. */
 struct apart_lost {
 	float *now, *next; /* NULL: it is not kept; as long as the longest shard */
@@ -124,6 +131,7 @@ struct sharded_apart {
 	uint64_t mesh_steps_most;
 	float *work; /* parameters that this worker's steps are taken in; as long as the longest shard */
 	struct apart_moments moments;
+	struct apart_carried carried;
 	struct apart_lost lost;
 	struct apart_stream stream;
 	struct apart_own own;
@@ -159,6 +167,9 @@ void sharded_apart_settle_moments(struct trainer *t, bool mixed);
 uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);
 /* 63 bits, and not 0, which is nobody's. */
 uint64_t sharded_apart_word(const void *data, size_t bytes);
+/* The roster, of which this worker has said its own word: all have all of it. */
+tr_status sharded_apart_exchange(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
 /* Of moments, or of `work`, after a step with this norm. */
 uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, double norm);
 
@@ -192,7 +203,21 @@ void sharded_inner_take(struct trainer *t, double norm);
  * outer parameters. */
 bool sharded_inner_sound(struct trainer *t, const float *work, size_t count);
 
+/* ---- sharded_apart_moments.c: to another mesh ---- */
+
+/* In a round that changes the mesh, by all members: which moments go to whom, in a->carried. */
+tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error);
+void sharded_carry_none(struct sharded_apart *apart);
+/* The round is committed: a bit for each of the replicas' first 64 places along dp that begin with carried moments. */
+uint64_t sharded_carried_places(const struct sharded *s);
+/* The mesh is made: what came with the shard in s->held are this worker's. */
+void sharded_adopt_moments(struct trainer *t);
+
 /* ---- sharded_apart_owners.c: ZeRO-1 over the copies of a replica ---- */
+
+/* Of each piece, with as many copies as a replica has now; 0: each copy has all. Of other jobs mesh.zero_owners. */
+uint32_t sharded_owners_now(const struct trainer *t);
 
 /* Of this worker's shard, which of the moments it owns: at most two ranges, all without ZeRO-1. Returns how many. */
 unsigned sharded_owned(const struct trainer *t, struct owners_range ranges[2]);

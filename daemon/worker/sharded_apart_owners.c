@@ -10,6 +10,17 @@
 
 enum { SUMS = JOB_MESH_INNER_SUMS };
 
+uint32_t sharded_owners_now(const struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	uint64_t copies = s->state->ranks.copies;
+	if (s->apart == NULL)
+		return t->zero_owners;
+	if (copies < 2) /* of a smaller mesh than the job's */
+		return 0;
+	return t->zero_owners < copies ? t->zero_owners : (uint32_t)copies;
+}
+
 unsigned sharded_owned(const struct trainer *t, struct owners_range ranges[2])
 {
 	const struct sharded *s = t->sharded;

@@ -7,7 +7,6 @@
 /* Bits of arrays. */
 enum {
 	PARAMETERS = 1,
-	MOMENTS = 2 | 4,
 	OUTER = 1 << SHARDED_OUTER,
 };
 
@@ -20,7 +19,7 @@ static bool has_outer(const struct sharded *s)
 unsigned sharded_arrays_held(const struct sharded *s)
 {
 	if (s->apart == NULL)
-		return PARAMETERS | MOMENTS;
+		return PARAMETERS | SHARDED_MOMENTS;
 	return PARAMETERS | (has_outer(s) ? OUTER : 0);
 }
 
@@ -32,7 +31,7 @@ unsigned sharded_arrays_moved(const struct sharded *s)
 
 unsigned sharded_arrays_whole(const struct sharded *s)
 {
-	return PARAMETERS | MOMENTS | (has_outer(s) ? OUTER : 0);
+	return PARAMETERS | SHARDED_MOMENTS | (has_outer(s) ? OUTER : 0);
 }
 
 tr_status sharded_take_arrays(struct trainer *t, size_t numbers, unsigned which,

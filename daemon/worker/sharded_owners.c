@@ -71,7 +71,7 @@ tr_status sharded_plan_whole_moments(struct trainer *t, struct tr_error *error)
 	struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
 	owners_plan_clear(&s->moments);
-	if (s->owners == 0)
+	if (sharded_table_owners(s) == 0)
 		return TR_OK;
 	for (uint32_t i = 0; i < s->next.count && status == TR_OK; i++)
 		if (gives_to_mesh(s, i))

@@ -22,7 +22,7 @@ static bool is_set(const struct mesh_shards *shards)
 static struct remesh rules_of(const struct trainer *t)
 {
 	return (struct remesh){ .config = &t->sharded->whole.config,
-		.job = t->sharded->state->asked.mesh,
+		.job = { t->sharded->state->asked.mesh, t->copies },
 		.sequences = t->batch,
 		.apart = sharded_apart_rounds(t),
 		.strict = t->strict,
@@ -33,11 +33,12 @@ void sharded_count_rounds(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
 	struct remesh rules = rules_of(t);
+	struct remesh_shape now = remesh_shape_of(&s->state->ranks),
+	                    next = remesh_shape_of(&s->next);
 	if (s->kind == SHARDED_REMESH) /* what was planned is no smaller one */
-		remesh_changed(s->replans ? &s->next.mesh : &s->shards.mesh, &s->next.mesh,
-		    &s->state->remesh);
+		remesh_changed(s->replans ? &next : &now, &next, &s->state->remesh);
 	else if (s->kind != SHARDED_BACK)
-		remesh_count(&rules, &s->shards.mesh, s->next.count, &s->state->remesh);
+		remesh_count(&rules, &now, s->next.count, &s->state->remesh);
 	if (s->stays)
 		remesh_decline(&s->state->remesh);
 }
@@ -53,14 +54,15 @@ static tr_status plan_moves(struct sharded *s, const struct ranks *next, struct 
 	return reshard_plan(&s->shards, held, &s->coming, wanted, next->count, &s->moves, error);
 }
 
-void sharded_rank_anew(const struct trainer *t, const struct ranks *now, const struct mesh *mesh,
-    struct ranks *next)
+void sharded_rank_anew(const struct trainer *t, const struct ranks *now,
+    const struct remesh_shape *shape, struct ranks *next)
 {
 	struct ranks none;
 	uint64_t peers[TR_GROUP_PEERS_MAX];
 	for (uint32_t i = 0; i < now->count; i++)
 		peers[i] = now->peers[i].peer;
-	ranks_init(mesh, &none);
+	ranks_init(&shape->mesh, &none);
+	none.copies = shape->copies;
 	(t->strict ? ranks_next_doubled : ranks_next)(&none, peers, now->count, next);
 }
 
@@ -97,22 +99,22 @@ tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	struct remesh rules = rules_of(t);
-	struct mesh mesh;
+	struct remesh_shape now = remesh_shape_of(&s->next), shape;
 	struct ranks next;
 	struct dealing dealing;
 	s->stays = false;
 	bool may = s->kind == SHARDED_WAIT ||
 	    (s->kind == SHARDED_STEP && (s->apart == NULL || sharded_apart_may_change(t)));
-	if (!may || !remesh_next(&rules, &s->shards.mesh, s->next.count, &s->state->remesh, &mesh))
+	if (!may || !remesh_next(&rules, &now, s->next.count, &s->state->remesh, &shape))
 		return TR_OK;
-	sharded_rank_anew(t, &s->next, &mesh, &next);
-	dealing_on(&s->state->asked, &mesh, &dealing);
+	sharded_rank_anew(t, &s->next, &shape, &next);
+	dealing_on(&s->state->asked, &shape.mesh, &dealing);
 	tr_status status = sharded_plan_change(t, &dealing, &next, error);
 	if (status != TR_OK)
 		return status;
 	if (s->kind == SHARDED_STEP && s->state->born != 0 && !sharded_mesh_pays(t, &next)) {
 		s->stays = true;
-		s->declined = mesh;
+		s->declined = shape.mesh;
 		sharded_drop_coming(t);
 		return TR_OK;
 	}
@@ -131,6 +133,8 @@ void sharded_drop_coming(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
 	reshard_finish(&s->moves);
+	if (s->apart != NULL)
+		reshard_finish(&s->apart->carried.moves);
 	mesh_memory_give(&s->memory, s->packed);
 	s->packed = NULL;
 	sharded_give_arrays(t, &s->arrived);
@@ -189,27 +193,55 @@ static size_t room_for(const struct reshard_message *m)
 	return (m->numbers + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+static bool carries(const struct sharded *s)
+{
+	return s->apart != NULL && s->apart->carried.lineage != 0;
+}
+
+/* Moments of replicas that train apart are not where their shards are. */
+static const struct reshard *moves_of(const struct sharded *s, unsigned array)
+{
+	return carries(s) && (SHARDED_MOMENTS >> array & 1) != 0 ? &s->apart->carried.moves
+	                                                         : &s->moves;
+}
+
+static unsigned arrays_of(const struct sharded *s)
+{
+	return sharded_arrays_held(s) | (carries(s) ? SHARDED_MOMENTS : 0);
+}
+
+static size_t room_of(const struct sharded *s, const struct reshard *moves)
+{
+	size_t numbers = 0;
+	for (size_t i = 0; i < moves->message_count; i++)
+		if (is_sent(s, &moves->messages[i]) || is_received(s, &moves->messages[i]))
+			numbers += room_for(&moves->messages[i]);
+	return numbers;
+}
+
 static tr_status make_room(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	size_t numbers = 0;
-	for (size_t i = 0; i < s->moves.message_count; i++)
-		if (is_sent(s, &s->moves.messages[i]) || is_received(s, &s->moves.messages[i]))
-			numbers += room_for(&s->moves.messages[i]);
+	size_t numbers = room_of(s, &s->moves);
+	if (carries(s) && room_of(s, &s->apart->carried.moves) > numbers)
+		numbers = room_of(s, &s->apart->carried.moves);
 	if (numbers > 0)
 		s->packed = mesh_memory_take(&s->memory, numbers * sizeof(float));
 	if (numbers > 0 && s->packed == NULL)
 		return tr_error_set(error, TR_ENOMEM,
 		    "mesh: no shared memory for what moves to another mesh (%zu MiB)",
 		    numbers * sizeof(float) >> 20);
-	return s->rank != RANKS_NONE ? sharded_take_arrays(t, mesh_shards_most(&s->coming),
-	                                   sharded_arrays_held(s), &s->arrived, error)
-	                             : TR_OK;
+	return s->rank != RANKS_NONE
+	    ? sharded_take_arrays(t, mesh_shards_most(&s->coming), arrays_of(s), &s->arrived, error)
+	    : TR_OK;
 }
 
 static uint32_t tag_of(const struct sharded *s, unsigned array, size_t message)
 {
-	return TAG_REMESH + array * ((uint32_t)s->moves.message_count + 1) + (uint32_t)message;
+	size_t messages = s->moves.message_count;
+	if (carries(s) && s->apart->carried.moves.message_count > messages)
+		messages = s->apart->carried.moves.message_count;
+	return TAG_REMESH + array * ((uint32_t)messages + 1) + (uint32_t)message;
 }
 
 /* This worker's end of a message; `at`: its memory. */
@@ -234,17 +266,18 @@ static tr_status submit_message(struct trainer *t, uint32_t tag, const struct re
 static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	const float *held = sharded_array(&s->held, array);
+	const struct reshard *moves = moves_of(s, array);
+	const float *held = sharded_array(&t->arrays, array);
 	float *at = s->packed;
 	tr_status status = TR_OK;
-	for (size_t i = 0; i < s->moves.message_count && status == TR_OK; i++) {
-		const struct reshard_message *m = &s->moves.messages[i];
+	for (size_t i = 0; i < moves->message_count && status == TR_OK; i++) {
+		const struct reshard_message *m = &moves->messages[i];
 		if (m->from == m->to && m->to == s->self)
-			reshard_keep(&s->moves, m, held, sharded_array(&s->arrived, array));
+			reshard_keep(moves, m, held, sharded_array(&s->arrived, array));
 		if (!is_sent(s, m) && !is_received(s, m))
 			continue;
 		if (is_sent(s, m))
-			reshard_pack(&s->moves, m, held, at);
+			reshard_pack(moves, m, held, at);
 		status = submit_message(t, tag_of(s, array, i), m, at, error);
 		at += room_for(m);
 		(void)tr_progress(t->group);
@@ -255,14 +288,15 @@ static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error
 static tr_status receive_array(struct trainer *t, unsigned array, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
+	const struct reshard *moves = moves_of(s, array);
 	const float *at = s->packed;
 	tr_status status = TR_OK;
-	for (size_t i = 0; i < s->moves.message_count && status == TR_OK; i++) {
-		const struct reshard_message *m = &s->moves.messages[i];
+	for (size_t i = 0; i < moves->message_count && status == TR_OK; i++) {
+		const struct reshard_message *m = &moves->messages[i];
 		if (is_received(s, m)) {
 			status = tr_wait(t->group, tag_of(s, array, i), error);
 			if (status == TR_OK)
-				reshard_unpack(&s->moves, m, at, sharded_array(&s->arrived, array));
+				reshard_unpack(moves, m, at, sharded_array(&s->arrived, array));
 		}
 		if (is_received(s, m) || is_sent(s, m))
 			at += room_for(m);
@@ -274,18 +308,19 @@ static tr_status receive_array(struct trainer *t, unsigned array, struct tr_erro
 static tr_status end_array(struct trainer *t, unsigned array, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
+	const struct reshard *moves = moves_of(s, array);
 	uint32_t members[TR_GROUP_PEERS_MAX];
 	struct tr_op op = TR_OP_INIT;
 	for (uint32_t i = 0; i < s->next.count; i++)
 		members[i] = i;
-	op.tag = tag_of(s, array, s->moves.message_count);
+	op.tag = tag_of(s, array, moves->message_count);
 	op.collective = TR_BARRIER;
 	op.scope = (struct tr_scope){ members, s->next.count };
 	tr_status status = tr_submit(t->group, &op, error);
 	if (status == TR_OK)
 		status = tr_wait(t->group, op.tag, error);
-	for (size_t i = 0; i < s->moves.message_count && status == TR_OK; i++)
-		if (is_sent(s, &s->moves.messages[i]) || is_received(s, &s->moves.messages[i]))
+	for (size_t i = 0; i < moves->message_count && status == TR_OK; i++)
+		if (is_sent(s, &moves->messages[i]) || is_received(s, &moves->messages[i]))
 			status = tr_release(t->group, tag_of(s, array, i), error);
 	return status;
 }
@@ -302,21 +337,29 @@ void sharded_pause_for_tests(struct trainer *t, unsigned milliseconds)
 		(void)nanosleep(&hundredth, NULL);
 }
 
-tr_status sharded_submit_remesh(struct trainer *t, struct tr_error *error)
+tr_status sharded_submit_remesh(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	if (s->self == RANKS_NONE || s->state->born == 0)
-		return TR_OK;
+	tr_status status = TR_OK;
 	s->moving_since_s = trainer_monotonic_s();
-	bool moves = reshard_moved(&s->moves) > 0;
+	if (s->apart != NULL) {
+		sharded_carry_none(s->apart);
+		if (s->state->born != 0)
+			status = sharded_carry_moments(t, round, error);
+	}
+	if (s->self == RANKS_NONE || s->state->born == 0 || status != TR_OK)
+		return status;
+	bool moves = reshard_moved(&s->moves) > 0 ||
+	    (carries(s) && reshard_moved(&s->apart->carried.moves) > 0);
 	log_info("trainer", "moves to dp %u x pp %u x tp %u: rank %d", s->next.mesh.size[MESH_DP],
 	    s->next.mesh.size[MESH_PP], s->next.mesh.size[MESH_TP], (int)s->rank);
-	tr_status status = make_room(t, error);
+	status = make_room(t, error);
 	if (status == TR_OK)
 		status = sharded_submit_moments(t, error);
 	if (status == TR_OK)
 		status = sharded_wait_moments(t, error);
-	unsigned held = sharded_arrays_held(s);
+	unsigned held = arrays_of(s);
 	for (unsigned array = 0; array < SHARDED_ARRAYS_ALL && status == TR_OK; array++) {
 		bool last = held >> (array + 1) == 0;
 		if ((held >> array & 1) == 0)

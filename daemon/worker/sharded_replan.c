@@ -223,7 +223,8 @@ tr_status sharded_derive_replan(struct trainer *t, struct tr_error *error)
 	if (s->kind != SHARDED_STEP || s->state->replanning != WISHES || s->stays || s->restages ||
 	    !ranks_same(&s->state->ranks, &s->next) || s->transfer_count > 0)
 		return TR_OK;
-	sharded_rank_anew(t, &s->next, &wish->dealing.mesh, &next);
+	const struct remesh_shape shape = { wish->dealing.mesh, 1 };
+	sharded_rank_anew(t, &s->next, &shape, &next);
 	for (uint32_t i = 0; i < next.count; i++)
 		next.peers[i].rank = wish->ranks[i];
 	tr_status status = sharded_plan_change(t, &wish->dealing, &next, error);

@@ -128,7 +128,8 @@ tr_status sharded_derive_restage(struct trainer *t, struct tr_error *error)
 	    !ranks_same(&s->state->ranks, &s->next) || s->transfer_count > 0)
 		return TR_OK;
 	struct dealing dealing = dealing_wished(s);
-	sharded_rank_anew(t, &s->next, &s->next.mesh, &next);
+	struct remesh_shape shape = remesh_shape_of(&s->next);
+	sharded_rank_anew(t, &s->next, &shape, &next);
 	for (uint32_t i = 0; i < next.count; i++)
 		next.peers[i].rank = s->next.peers[i].rank;
 	tr_status status = sharded_plan_change(t, &dealing, &next, error);

@@ -56,6 +56,7 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 		status = sharded_use_mesh(t, error);
 	if (status != TR_OK)
 		return status;
+	s->owners = sharded_owners_now(t);
 	sharded_next_ranks(t, peers, count);
 	status = sharded_plan_moments(t, error);
 	if (status != TR_OK)
@@ -130,7 +131,7 @@ static tr_status submit(struct trainer *t, const struct tr_round *round, struct 
 	else if (s->kind == SHARDED_BACK)
 		status = sharded_submit_back(t, round, error);
 	else if (s->kind == SHARDED_REMESH)
-		status = sharded_submit_remesh(t, error);
+		status = sharded_submit_remesh(t, round, error);
 	else
 		status = move_and_load(t, round, error);
 	if (status == TR_OK && compares(t))
@@ -247,7 +248,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	sharded_learn_pace(t);
 	s->state->kept_out = s->kept_out;
 	if (s->kind == SHARDED_REMESH)
-		s->state->trained = 0;
+		s->state->trained = sharded_carried_places(s);
 	else if (s->kind != SHARDED_STEP)
 		s->state->trained &= ranks_stood(&s->state->ranks, &s->next);
 	s->state->ranks = s->next;

@@ -56,8 +56,8 @@ static void tell_losses(struct trainer *t, const struct ranks *before, const str
 	if (lost == 0)
 		return;
 	add(&w, " %s lost", lost == 1 ? "is" : "are");
-	if (mesh_equal(&before->mesh, &now->mesh) && replicas > 0 &&
-	    replicas < ranks_replicas(before))
+	if (mesh_equal(&before->mesh, &now->mesh) && before->copies == now->copies &&
+	    replicas > 0 && replicas < ranks_replicas(before))
 		add(&w, ": goes on with dp %u until %s", replicas * (uint32_t)now->copies,
 		    lost == 1 ? "a worker joins" : "workers join");
 	trainer_report_event(t, w.text);
@@ -240,9 +240,17 @@ static void tell_stays(struct trainer *t, const struct ranks *now)
 
 static void add_moved(struct words *w, const struct sharded *s)
 {
-	const double array = 1e-6 * sizeof(float) * __builtin_popcount(sharded_arrays_held(s));
-	add(w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s",
-	    array * (double)reshard_moved(&s->moves), array * (double)reshard_kept(&s->moves),
+	const double array = 1e-6 * sizeof(float);
+	double moved = array * (double)reshard_moved(&s->moves),
+	       kept = array * (double)reshard_kept(&s->moves);
+	int arrays = __builtin_popcount(sharded_arrays_held(s));
+	moved *= arrays;
+	kept *= arrays;
+	if (s->apart != NULL && s->apart->carried.lineage != 0) {
+		moved += 2 * array * (double)reshard_moved(&s->apart->carried.moves);
+		kept += 2 * array * (double)reshard_kept(&s->apart->carried.moves);
+	}
+	add(w, "; %.1f MB moved, %.1f MB stayed where they were, in %.2f s", moved, kept,
 	    trainer_monotonic_s() - s->moving_since_s);
 }
 
@@ -251,9 +259,10 @@ static void tell_remesh(struct trainer *t, const struct ranks *before, const str
 	const struct sharded *s = t->sharded;
 	char why[WORTH_TEXT];
 	struct words w = { .used = 0 };
+	struct remesh_shape was = remesh_shape_of(before), is = remesh_shape_of(now);
 	add(&w, "mesh: ");
-	if (ranks_shards(&now->mesh) < ranks_shards(&before->mesh)) {
-		add_mesh(&w, &before->mesh, 1);
+	if (remesh_is_larger(&was, &is)) {
+		add_mesh(&w, &before->mesh, was.copies);
 		add(&w, " cannot be: %u %s; goes on with ", now->count,
 		    now->count == 1 ? "worker" : "workers");
 	} else {
@@ -264,10 +273,10 @@ static void tell_remesh(struct trainer *t, const struct ranks *before, const str
 	add_ranks(&w, now);
 	if (s->state->born != 0)
 		add_moved(&w, s);
-	bool larger = s->state->born != 0 && ranks_shards(&now->mesh) > ranks_shards(&before->mesh);
-	if (larger && s->apart != NULL)
-		add(&w, "; each replica begins from what was merged");
-	else if (larger)
+	if (s->state->born != 0 && s->apart != NULL)
+		add(&w, "; each replica begins from what was merged, with %s",
+		    s->apart->carried.lineage != 0 ? "the moments of one" : "fresh moments");
+	else if (s->state->born != 0 && remesh_is_larger(&is, &was))
 		add(&w, "; %s", worth_words(&s->worth, why));
 	trainer_report_event(t, w.text);
 }

@@ -106,7 +106,7 @@ struct trainer {
 	bool sequence_parallel;
 	bool strict;          /* the same bits on any mesh */
 	uint32_t zero_owners; /* mesh.zero_owners */
-	uint32_t copies;      /* mesh.copies; 0: 1 */
+	uint32_t copies;      /* mesh.copies, 1 at least */
 
 	struct text text;
 	struct bpe *bpe; /* NULL: tokens are bytes, or nobody knows which text they are */

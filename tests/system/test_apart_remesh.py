@@ -1,4 +1,4 @@
-"""Replicas of several workers that train apart (mesh.tp, mesh.pp with sync.mode), of which so many are lost that no replica is left: they go on with a smaller mesh from the newest checkpoint, and with theirs, out of what
+"""Replicas of several workers that train apart (mesh.tp, mesh.pp with sync.mode), of which so many are lost that no replica is left: they go on with a smaller mesh from the newest checkpoint (with fewer copies of it, out of memory), and with theirs, out of what
 they hold, when enough have come. As in test_remesh_jobs.py, which does it to jobs that sum gradients at every step."""
 import os
 import re
@@ -33,16 +33,16 @@ def becomes_larger(cluster, job, job_mesh):
     return wait_for(lambda: larger(job_mesh).search(cluster.events(cluster.job(job))), job_mesh)
 
 
-def check_to_the_end(tmp_path, cluster, job):
-    """It has learned until it is done, went back once, and each sample of all merges that lead to the end is counted once."""
+def check_to_the_end(tmp_path, cluster, job, backs=1, contributors=2):
+    """It has learned until it is done, went back so often, and each sample of all merges that lead to the end is counted once."""
     done = cluster.wait_job(job, "DONE")
     events, rows = cluster.events(done), rows_of(tmp_path / "run")
     assert "other numbers" not in events and "goes on from checkpoint" not in events, events
-    assert events.count("goes back from step") == 1, events
+    assert events.count("goes back from step") == backs, events
     told = check_sums(trainctl_json("--address", cluster.memberd.address, "samples", job))
     assert not any(row["in_flight"] or row["dropped"] for row in told["epochs"]), told
     assert STEPS * BATCH * 0.9 < counted_of(told) <= STEPS * BATCH
-    assert rows[STEPS]["contributors"] == 2 and rows[STEPS]["loss"] < rows[min(rows)]["loss"] / 2
+    assert rows[STEPS]["contributors"] == contributors and rows[STEPS]["loss"] < rows[min(rows)]["loss"] / 2
     return events
 
 
@@ -66,6 +66,34 @@ def test_a_smaller_mesh_and_back(tmp_path, pp, tp, mode, sync):
         moved = becomes_larger(cluster, job, job_mesh)
         assert float(moved[1]) + float(moved[2]) > 0.1, moved[0]
         check_to_the_end(tmp_path, cluster, job)
+
+
+@pytest.mark.parametrize("copies, tp, mode, sync, owners", [
+    (2, 1, "diloco", {"codec": "int4"}, 0),
+    (2, 2, "streaming", {"fragments": 2, "overlap": 2, "carry": True}, 0),
+    (3, 1, "hdet", {"lr_spread": 0.3}, 2),
+], ids=["two", "two-of-tp2", "three-zero1"])
+def test_fewer_copies_and_back(tmp_path, copies, tp, mode, sync, owners):
+    """The only replica loses one of its workers with its node. What is left holds all shards: so nothing is read, a replica of fewer copies begins from the newest merge with the moments that its workers made together; and
+    one of the job's copies when there are enough again."""
+    run, workers, left = tmp_path / "run", copies * tp, copies * tp - 1
+    spec = spec_of(tmp_path, 1, tp, mode, **sync)
+    spec.mesh.nodes, spec.mesh.copies, spec.mesh.zero_owners = workers, copies, owners
+    mesh = " x tp 2" if tp == 2 else ""
+    fewer = f"dp {left // tp}{mesh}" + (f", 1 replica of {left // tp} copies" if left // tp > 1 else "") + (", 1 spare" if left % tp else "")
+    with Cluster(tmp_path / "cluster", nodes=workers) as cluster:
+        job = cluster.submit(spec)
+        reach(run, 60)
+        kill_node_of(cluster, job, workers - 1)
+        goes_on(cluster, job, f"dp {copies}{mesh} cannot be: {left} worker{'s' * (left > 1)}; goes on with {fewer}; 0.0 MB moved")
+        shown = trainctl("--address", cluster.memberd.address, "status", job).stdout
+        assert re.search(rf"mesh  .*, {left // tp} cop(y|ies) a replica instead of {copies}", shown), shown
+        cluster.add_node()
+        goes_on(cluster, job, f": goes on with dp {copies}{mesh}, 1 replica of {copies} copies; ")
+        events = check_to_the_end(tmp_path, cluster, job, backs=0, contributors=workers)
+        begins = re.findall("each replica begins from what was merged, with (.*)", events)
+        assert len(begins) == 2 and all("moments" in words for words in begins), events
+        assert owners or "the moments of one" in begins[1], events
 
 
 def test_a_kill_while_the_mesh_changes(tmp_path):

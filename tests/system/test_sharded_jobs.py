@@ -330,7 +330,7 @@ def test_example_file_runs_small(tmp_path):
         trainctl("--address", cluster.memberd.address, "launch", ROOT / "configs" / "tensor-parallel.yaml", *words)
         status = trainctl_json("--address", cluster.memberd.address, "status", "1")
         shown = trainctl("--address", cluster.memberd.address, "status", "1").stdout
-    assert status["mesh"] == {"dp": 2, "pp": 1, "tp": 2, "replicas": 2, "spares": 0}
+    assert status["mesh"] == {"dp": 2, "pp": 1, "tp": 2, "copies": 1, "replicas": 2, "spares": 0}
     assert "mesh        dp 2 x tp 2\n" in shown and "sample:\nhacker: " in shown
     rows = rows_of(tmp_path / "run")
     assert len(rows) == 60 and rows[60]["loss"] < rows[1]["loss"] - 1

@@ -26,13 +26,19 @@ static struct mesh mesh_of(uint32_t dp, uint32_t pp, uint32_t tp)
 	return (struct mesh){ .size = { [MESH_DP] = dp, [MESH_PP] = pp, [MESH_TP] = tp } };
 }
 
-static struct remesh rules_of(struct mesh job)
+static struct remesh_shape shape_of(uint32_t dp, uint32_t pp, uint32_t tp)
+{
+	return (struct remesh_shape){ mesh_of(dp, pp, tp), 1 };
+}
+
+static struct remesh rules_of(struct remesh_shape job)
 {
 	return (struct remesh){ .config = &model, .job = job, .wait_rounds = 20 };
 }
 
-static void assert_mesh(struct mesh mesh, uint32_t dp, uint32_t pp, uint32_t tp)
+static void assert_mesh(struct remesh_shape shape, uint32_t dp, uint32_t pp, uint32_t tp)
 {
+	struct mesh mesh = shape.mesh;
 	if (mesh.size[MESH_DP] != dp || mesh.size[MESH_PP] != pp || mesh.size[MESH_TP] != tp)
 		fail_msg("dp %u x pp %u x tp %u, not dp %u x pp %u x tp %u", mesh.size[MESH_DP],
 		    mesh.size[MESH_PP], mesh.size[MESH_TP], dp, pp, tp);
@@ -60,11 +66,11 @@ static void the_best(void **state)
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct remesh rules = rules_of(
-		    mesh_of(cases[i].job[0], cases[i].job[1], cases[i].job[2]));
+		    shape_of(cases[i].job[0], cases[i].job[1], cases[i].job[2]));
 		assert_mesh(remesh_best(&rules, cases[i].contributors), cases[i].best[0],
 		    cases[i].best[1], cases[i].best[2]);
 	}
-	struct remesh rules = rules_of(mesh_of(2, 2, 4));
+	struct remesh rules = rules_of(shape_of(2, 2, 4));
 	rules.sequences = 3; /* a replica without a sequence would do nothing */
 	assert_mesh(remesh_best(&rules, 1), 3, 1, 1);
 }
@@ -77,7 +83,7 @@ static void strict_ones(void **state)
 	six.heads = six.kv_heads = 6;
 	six.head_width = 8;
 	struct remesh rules = { .config = &six,
-		.job = mesh_of(1, 3, 2),
+		.job = shape_of(1, 3, 2),
 		.sequences = 12,
 		.strict = true,
 		.wait_rounds = 20 };
@@ -87,7 +93,7 @@ static void strict_ones(void **state)
 	assert_mesh(remesh_best(&rules, 1), 4, 1,
 	    1); /* not six: a part of 12 sequences is one in four */
 	/* tp 3 would be possible otherwise. */
-	rules = (struct remesh){ .config = &six, .job = mesh_of(1, 1, 6), .sequences = 8 };
+	rules = (struct remesh){ .config = &six, .job = shape_of(1, 1, 6), .sequences = 8 };
 	assert_mesh(remesh_best(&rules, 3), 2, 1, 3);
 	rules.strict = true;
 	assert_mesh(remesh_best(&rules, 3), 2, 1, 2);
@@ -102,12 +108,12 @@ static void over_all_small_ones(void **state)
 		for (uint32_t pp = 1; pp <= 6; pp++)
 			for (uint32_t tp = 1; tp <= 8; tp++) {
 				struct mesh job = mesh_of(dp, pp, tp);
-				struct remesh rules = rules_of(job);
+				struct remesh rules = rules_of((struct remesh_shape){ job, 1 });
 				if (job_mesh_allows(&model, &job, NULL) != TR_OK)
 					continue;
 				uint32_t before = 0;
 				for (uint32_t n = 1; n <= mesh_workers(&job) + 2; n++) {
-					struct mesh best = remesh_best(&rules, n);
+					struct mesh best = remesh_best(&rules, n).mesh;
 					uint32_t shards = ranks_shards(&best);
 					assert_int_equal(job_mesh_allows(&model, &best, NULL),
 					    TR_OK);
@@ -125,8 +131,8 @@ static void over_all_small_ones(void **state)
 }
 
 /* Rounds until it changes, up to `most`. */
-static unsigned rounds_until(const struct remesh *rules, const struct mesh *mesh, uint32_t n,
-    struct remesh_counts *counts, struct mesh *next, unsigned most)
+static unsigned rounds_until(const struct remesh *rules, const struct remesh_shape *mesh,
+    uint32_t n, struct remesh_counts *counts, struct remesh_shape *next, unsigned most)
 {
 	unsigned rounds = 0;
 	while (rounds < most && !remesh_next(rules, mesh, n, counts, next)) {
@@ -139,9 +145,9 @@ static unsigned rounds_until(const struct remesh *rules, const struct mesh *mesh
 static void patience(void **state)
 {
 	(void)state;
-	struct remesh rules = rules_of(mesh_of(1, 1, 4));
+	struct remesh rules = rules_of(shape_of(1, 1, 4));
 	struct remesh_counts counts = { 0 };
-	struct mesh mesh = rules.job, next = mesh;
+	struct remesh_shape mesh = rules.job, next = mesh;
 	/* Nothing to change, with all of them or with more. */
 	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 100), 100);
 	assert_int_equal(rounds_until(&rules, &mesh, 6, &counts, &next, 100), 100);
@@ -159,7 +165,7 @@ static void patience(void **state)
 		assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 9), 9);
 		assert_int_equal(rounds_until(&rules, &mesh, 2, &counts, &next, 1), 1);
 		assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 200), expected[i]);
-		assert_true(mesh_equal(&next, &rules.job));
+		assert_true(mesh_equal(&next.mesh, &rules.job.mesh));
 		remesh_changed(&mesh, &next, &counts);
 		mesh = next;
 		assert_int_equal(rounds_until(&rules, &mesh, 3, &counts, &next, 200), 20);
@@ -175,9 +181,9 @@ static void patience(void **state)
 static void declined(void **state)
 {
 	(void)state;
-	struct remesh rules = rules_of(mesh_of(1, 1, 4));
+	struct remesh rules = rules_of(shape_of(1, 1, 4));
 	struct remesh_counts counts = { .smaller = 1 };
-	struct mesh mesh = mesh_of(2, 1, 2), next = mesh;
+	struct remesh_shape mesh = shape_of(2, 1, 2), next = mesh;
 	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 100), 10);
 	remesh_count(&rules, &mesh, 4, &counts);
 	remesh_decline(&counts);
@@ -201,14 +207,14 @@ static void apart(void **state)
 	spec.optimizer = &optimizer;
 	spec.model = &layers;
 	layers.layers = model.layers;
-	struct remesh rules = rules_of(mesh_of(1, 3, 2));
+	struct remesh rules = rules_of(shape_of(1, 3, 2));
 	rules.sequences = 8;
 	rules.apart = (struct job_mesh_rounds){ .spec = &spec, .chunks = 1, .steps = 20 };
 	struct remesh_counts counts = { .smaller = 1 };
-	struct mesh mesh = mesh_of(2, 1, 2), next = mesh;
+	struct remesh_shape mesh = shape_of(2, 1, 2), next = mesh;
 	assert_mesh(remesh_best(&rules, 5), 1, 2, 2);
 	assert_int_equal(rounds_until(&rules, &mesh, 6, &counts, &next, 100), 1);
-	assert_true(mesh_equal(&next, &rules.job));
+	assert_true(mesh_equal(&next.mesh, &rules.job.mesh));
 	assert_int_equal(rounds_until(&rules, &mesh, 1, &counts, &next, 100), 20);
 	counts = (struct remesh_counts){ .smaller = 3 };
 	assert_int_equal(rounds_until(&rules, &mesh, 6, &counts, &next, 100), 4);
@@ -226,12 +232,64 @@ static void apart(void **state)
 static void by_steps(void **state)
 {
 	(void)state;
-	struct remesh rules = rules_of(mesh_of(1, 6, 1));
+	struct remesh rules = rules_of(shape_of(1, 6, 1));
 	struct remesh_counts counts = { .smaller = 1 };
-	struct mesh mesh = mesh_of(3, 2, 1), next = mesh;
+	struct remesh_shape mesh = shape_of(3, 2, 1), next = mesh;
 	assert_int_equal(rounds_until(&rules, &mesh, 2, &counts, &next, 100), 100);
 	assert_int_equal(rounds_until(&rules, &mesh, 4, &counts, &next, 100), 10);
 	assert_mesh(next, 1, 4, 1);
+}
+
+/* Replicas of several copies: with fewer workers than one takes first fewer copies, then a smaller mesh, never more copies than the job's. */
+static void copies(void **state)
+{
+	(void)state;
+	static const struct {
+		uint32_t job[3], copies, contributors, best[3], of; /* dp, pp, tp */
+	} cases[] = {
+		{ { 4, 1, 2 }, 2, 4, { 4, 1, 2 }, 2 },
+		{ { 4, 1, 2 }, 2, 3, { 4, 1, 2 }, 1 }, /* the same mesh, of other replicas */
+		{ { 4, 1, 2 }, 2, 1, { 8, 1, 1 }, 1 },
+		{ { 3, 1, 2 }, 3, 5, { 2, 1, 2 }, 2 },
+		{ { 3, 1, 2 }, 3, 2, { 3, 1, 2 }, 1 },
+		{ { 2, 2, 2 }, 2, 7, { 2, 2, 2 }, 1 },
+		{ { 2, 2, 2 }, 2, 3, { 4, 1, 2 }, 1 },
+		{ { 6, 1, 1 }, 3, 2, { 6, 1, 1 }, 2 },
+		{ { 6, 1, 1 }, 3, 1, { 6, 1, 1 }, 1 },
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct remesh_shape job = shape_of(cases[i].job[0], cases[i].job[1],
+		    cases[i].job[2]);
+		job.copies = cases[i].copies;
+		struct remesh rules = rules_of(job);
+		struct remesh_shape best = remesh_best(&rules, cases[i].contributors);
+		assert_mesh(best, cases[i].best[0], cases[i].best[1], cases[i].best[2]);
+		assert_int_equal(best.copies, cases[i].of);
+		assert_int_equal(best.mesh.size[MESH_DP] % best.copies, 0);
+	}
+}
+
+/* There and back, by copies alone. */
+static void fewer_copies_and_back(void **state)
+{
+	(void)state;
+	struct remesh_shape job = shape_of(4, 1, 2);
+	job.copies = 2;
+	struct remesh rules = rules_of(job);
+	struct remesh_counts counts = { 0 };
+	struct remesh_shape now = job, next = now;
+	assert_int_equal(rounds_until(&rules, &now, 4, &counts, &next, 100), 100);
+	assert_int_equal(rounds_until(&rules, &now, 3, &counts, &next, 100), 20);
+	assert_true(mesh_equal(&next.mesh, &job.mesh) && next.copies == 1);
+	assert_true(remesh_is_larger(&now, &next) && !remesh_is_larger(&next, &now));
+	remesh_changed(&now, &next, &counts);
+	assert_int_equal(counts.smaller, 1);
+	now = next;
+	assert_int_equal(rounds_until(&rules, &now, 3, &counts, &next, 100), 100);
+	assert_int_equal(rounds_until(&rules, &now, 4, &counts, &next, 100), 10);
+	assert_true(mesh_equal(&next.mesh, &job.mesh) && next.copies == 2);
+	remesh_changed(&now, &next, &counts);
+	assert_int_equal(counts.smaller, 1);
 }
 
 int main(void)
@@ -244,6 +302,8 @@ int main(void)
 		cmocka_unit_test(declined),
 		cmocka_unit_test(apart),
 		cmocka_unit_test(by_steps),
+		cmocka_unit_test(copies),
+		cmocka_unit_test(fewer_copies_and_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,18 +130,18 @@ static void replicas_that_train_on_while_they_merge(void **state)
 	assert_true(steps >= 3 * SEEDS && struck > SEEDS / 2 && went_on > 3 * SEEDS);
 }
 
-/* Replicas are lost until none is left: a smaller mesh from the newest checkpoint, and the job's out of what its workers hold, in all modes, while some of them are lost. */
+/* Replicas are lost until none is left: a smaller mesh from the newest checkpoint, and the job's out of what its workers hold, with the moments of one replica, in all modes, while some of them are lost. */
 static void replicas_apart_over_smaller_meshes(void **state)
 {
 	(void)state;
-	uint64_t backs = 0, remeshes = 0, struck = 0;
+	uint64_t backs = 0, remeshes = 0, carried = 0;
 	for (uint64_t seed = 0; seed < JOIN_SEEDS; seed++) {
 		play_seed(CASE_APART_REMESH_SEEDS + seed);
 		backs += play.backs;
 		remeshes += play.remeshes;
-		struck += play.struck;
+		carried += play.carried;
 	}
-	assert_true(struck > JOIN_SEEDS && backs > JOIN_SEEDS / 4 && remeshes > JOIN_SEEDS / 2);
+	assert_true(backs > JOIN_SEEDS / 4 && remeshes > JOIN_SEEDS && carried > JOIN_SEEDS / 4);
 }
 
 /* (The check of what a merge took went by the parts of the last round, which is none.) */

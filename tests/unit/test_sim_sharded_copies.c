@@ -53,6 +53,21 @@ static void replicas_of_several_copies(void **state)
 	assert_true(steps >= 9 * SEEDS && struck > 2 * SEEDS);
 }
 
+/* They become fewer where one replica's worth of workers is not left, a smaller mesh where there is no copy's, and the job's again: without a checkpoint as long as each shard is held. */
+static void fewer_copies_and_back(void **state)
+{
+	(void)state;
+	uint64_t backs = 0, remeshes = 0, struck = 0, carried = 0;
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		play_seed(CASE_COPIES_REMESH_SEEDS + seed);
+		backs += play.backs;
+		remeshes += play.remeshes;
+		carried += play.carried;
+		struck += play.struck;
+	}
+	assert_true(struck > SEEDS && remeshes > SEEDS && carried > SEEDS / 2 && backs < SEEDS / 4);
+}
+
 /* A replica loses a worker of one copy in a checkpoint's round, or a worker of each: what is written is one replica's all the same, or without moments. */
 static void a_checkpoint_of_several_copies(void **state)
 {
@@ -126,11 +141,12 @@ static void mistakes_are_caught(void **state)
 {
 	(void)state;
 	static const enum play_plant plants[] = { PLAY_PLANT_TWICE, PLAY_PLANT_SHARD,
-		PLAY_PLANT_COPY, PLAY_PLANT_PART };
+		PLAY_PLANT_COPY, PLAY_PLANT_PART, PLAY_PLANT_CARRIED };
 	for (unsigned i = 0; i < sizeof(plants) / sizeof(plants[0]); i++) {
 		bool caught = false;
-		for (uint64_t seed = CASE_COPIES_SEEDS;
-		     !caught && seed < CASE_COPIES_SEEDS + PLANT_SEEDS; seed++) {
+		uint64_t first = plants[i] == PLAY_PLANT_CARRIED ? CASE_COPIES_REMESH_SEEDS
+		                                                 : CASE_COPIES_SEEDS;
+		for (uint64_t seed = first; !caught && seed < first + PLANT_SEEDS; seed++) {
 			struct play_case what;
 			case_of_seed(seed, &what);
 			what.plant = plants[i];
@@ -162,6 +178,7 @@ int main(void)
 	const struct CMUnitTest none[] = { cmocka_unit_test(not_where_threads_are_watched) };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replicas_of_several_copies),
+		cmocka_unit_test(fewer_copies_and_back),
 		cmocka_unit_test(a_checkpoint_of_several_copies),
 		cmocka_unit_test(work_that_a_take_changed_is_not_given_again),
 		cmocka_unit_test(named_seeds_hold),

@@ -406,7 +406,7 @@ bool apart_lost_is(const struct tr_group *g)
 {
 	const struct sharded *s = g->trainer->sharded;
 	return g->lost.shard == ranks_number(&s->next, s->self) &&
-	    mesh_equal(&g->lost.mesh, &s->next.mesh);
+	    mesh_equal(&g->lost.mesh, &s->next.mesh) && g->lost.copies == s->next.copies;
 }
 
 /* It has been through as many merges as this worker has had its shard for, all that were committed and no other. */
@@ -421,6 +421,7 @@ static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 	if (!apart_lost_is(g) || g->lost.step != step)
 		g->lost.merges = 0;
 	g->lost.mesh = s->next.mesh;
+	g->lost.copies = s->next.copies;
 	g->lost.shard = ranks_number(&s->next, s->self);
 	g->lost.step = next;
 	if (s->dp.count > 1)

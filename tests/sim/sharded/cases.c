@@ -341,7 +341,7 @@ static void walk_step(struct walk *walk, const struct play_case *calm)
 static unsigned killed_for_remesh(const struct play_case *calm)
 {
 	unsigned workers = mesh_workers(&calm->mesh), shards = ranks_shards(&calm->mesh);
-	return calm->owners > 0 ? workers - shards + 1 : 1;
+	return calm->owners > 0 && calm->copies < 2 ? workers - shards + 1 : 1;
 }
 
 /* Some are killed and come late: the mesh becomes smaller, and is the job's
@@ -351,7 +351,7 @@ static void walk_remesh(struct walk *walk, const struct play_case *calm)
 	uint64_t instructions[SIM_NODES_MAX];
 	struct play_case what = *calm;
 	unsigned killed = killed_for_remesh(calm), workers = mesh_workers(&calm->mesh);
-	if (ranks_shards(&calm->mesh) == 1)
+	if (ranks_shards(&calm->mesh) == 1 && calm->copies < 2)
 		return; /* there is no smaller one */
 	what.settles = !what.apart;
 	what.fault_count = killed;

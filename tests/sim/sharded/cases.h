@@ -30,6 +30,8 @@
 #define CASE_COPIES_STREAM_SEEDS 6750000u
 /* From these on they are one copy again, and of seldom more than a replica so many are lost that the mesh becomes smaller, and the job's again: all in turn. */
 #define CASE_APART_REMESH_SEEDS 7000000u
+/* The same, of several copies: so many are lost that there are fewer copies, or a smaller mesh too. */
+#define CASE_COPIES_REMESH_SEEDS 8000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);

@@ -22,10 +22,24 @@ static const uint32_t apart_remeshes[][MESH_AXES] = {
 	{ 1, 2, 2 },
 };
 #define APART_REMESHES (sizeof(apart_remeshes) / sizeof(apart_remeshes[0]))
-/* The same, each of several copies. */
-static const struct {
+struct copied {
 	uint32_t mesh[MESH_AXES], copies;
-} copied_meshes[] = {
+};
+/* One replica alone of several copies, which become fewer, or one replica of two. */
+static const struct copied copied_remeshes[] = {
+	{ { 2, 1, 1 }, 2 },
+	{ { 3, 1, 1 }, 3 },
+	{ { 2, 1, 2 }, 2 },
+	{ { 2, 2, 1 }, 2 },
+	{ { 3, 1, 2 }, 3 }, /* in every single fault not these */
+	{ { 4, 1, 1 }, 2 },
+	{ { 2, 1, 3 }, 2 },
+	{ { 2, 3, 1 }, 2 },
+};
+#define COPIED_REMESHES_ALL 4
+#define COPIED_REMESHES     (sizeof(copied_remeshes) / sizeof(copied_remeshes[0]))
+/* The same, each of several copies. */
+static const struct copied copied_meshes[] = {
 	{ { 4, 1, 1 }, 2 },
 	{ { 4, 1, 2 }, 2 },
 	{ { 4, 2, 1 }, 2 },
@@ -75,17 +89,17 @@ static void make_streams(struct play_case *what, uint64_t seed)
 	}
 }
 
-static void set_copied_mesh(struct play_case *what, size_t number)
+static void set_copied(struct play_case *what, const struct copied *copied)
 {
-	case_set_mesh(what, copied_meshes[number].mesh, 0);
-	what->copies = copied_meshes[number].copies;
+	case_set_mesh(what, copied->mesh, 0);
+	what->copies = copied->copies;
 }
 
 /* Any worker may be a victim. */
 static void make_copies(struct play_case *what, uint64_t seed)
 {
 	make_apart(what);
-	set_copied_mesh(what, seed / 3 % COPIED_MESHES);
+	set_copied(what, &copied_meshes[seed / 3 % COPIED_MESHES]);
 	/* Who comes is a process more. */
 	unsigned room = SIM_NODES_MAX - mesh_workers(&what->mesh) - what->spares;
 	if (what->fault_count > room)
@@ -107,19 +121,33 @@ static void make_copies(struct play_case *what, uint64_t seed)
 	}
 }
 
-/* First so many are killed that no replica is left, in the rounds behind a checkpoint; they come back when the mesh has become smaller, most of them. The other faults strike in changes, and later. */
-static void make_smaller(struct play_case *what, uint64_t number)
+static uint32_t members_of(const struct play_case *what)
+{
+	return ranks_shards(&what->mesh) * (what->copies > 1 ? what->copies : 1);
+}
+
+/* First so many are killed that no replica is left, in the rounds behind a checkpoint; they come back when the mesh has become smaller, most of them. The other faults strike in changes, and later. Of copies some more may be killed, so that what is left
+ * has no model, and with ZeRO-1 moments are by pieces. */
+static void make_smaller(struct play_case *what, uint64_t number, bool copies)
 {
 	static const uint32_t split[][MESH_AXES] = { { 1, 1, 2 }, { 1, 2, 1 }, { 2, 1, 2 },
 		{ 1, 1, 4 }, { 1, 2, 2 }, { 1, 3, 1 }, { 2, 2, 1 }, { 1, 3, 2 } };
 	unsigned others = what->fault_count % 3;
 	make_apart(what);
-	case_set_mesh(what, split[number / 3 % 8], 0);
+	if (copies)
+		set_copied(what, &copied_remeshes[number / 3 % COPIED_REMESHES]);
+	else
+		case_set_mesh(what, split[number / 3 % 8], 0);
+	if (copies && number / 48 % 3 == 2)
+		what->owners = 1 + number / 144 % 2;
 	what->smaller = true;
 	what->spares = 0;
 	what->steps = STEPS_MOST;
-	unsigned workers = mesh_workers(&what->mesh),
-	         killed = workers - ranks_shards(&what->mesh) + 1;
+	unsigned workers = mesh_workers(&what->mesh), killed = workers - members_of(what) + 1;
+	if (copies && killed + others + 2 < workers && number / 24 % 2 == 1)
+		killed += 1 + (unsigned)(number / 48 % (workers - killed - 1));
+	if (killed + others > SIM_NODES_MAX - workers) /* who comes is a process more */
+		others = 0;
 	uint64_t step = what->faults[0].step + 2 * PLAY_INNER_STEPS;
 	if (number % 3 == 2) {
 		make_streams(what, number / 3);
@@ -152,8 +180,12 @@ static void make_smaller(struct play_case *what, uint64_t number)
 
 void case_apart_of(uint64_t seed, struct play_case *what)
 {
+	if (seed >= CASE_COPIES_REMESH_SEEDS) {
+		make_smaller(what, seed - CASE_COPIES_REMESH_SEEDS, true);
+		return;
+	}
 	if (seed >= CASE_APART_REMESH_SEEDS) {
-		make_smaller(what, seed - CASE_APART_REMESH_SEEDS);
+		make_smaller(what, seed - CASE_APART_REMESH_SEEDS, false);
 		return;
 	}
 	if (seed >= CASE_COPIES_SEEDS) {
@@ -205,9 +237,17 @@ bool case_apart_calm(size_t number, struct play_case *calm)
 		return true;
 	}
 	mesh -= APART_REMESHES;
+	if (mesh < COPIED_REMESHES_ALL) {
+		set_copied(calm, &copied_remeshes[mesh]);
+		calm->smaller = true;
+		calm->steps = STEPS_MOST;
+		calm_of(calm, mesh, streams, 2 * PLAY_INNER_STEPS, 3);
+		return true;
+	}
+	mesh -= COPIED_REMESHES_ALL;
 	if (mesh >= COPIED_MESHES - COPIED_ALONE)
 		return false;
-	set_copied_mesh(calm, mesh);
+	set_copied(calm, &copied_meshes[mesh]);
 	calm->owners = mesh % 2;
 	calm_of(calm, mesh, streams, PLAY_INNER_STEPS, 1);
 	return true;

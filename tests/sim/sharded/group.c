@@ -418,6 +418,17 @@ static bool has_part(const struct tr_group *g, uint32_t tag)
 	    (tag - TAG_COPIES) % TR_GROUP_PEERS_MAX == ranks_copy(&s->next, s->self);
 }
 
+/* Of a change of mesh, a moment: messages and barriers are numbered by array. */
+static bool is_carried(const struct tr_group *g, uint32_t tag)
+{
+	const struct sharded *s = g->trainer->sharded;
+	if (s->kind != SHARDED_REMESH || s->apart == NULL || s->apart->carried.lineage == 0)
+		return false;
+	size_t messages = s->moves.message_count, carried = s->apart->carried.moves.message_count;
+	uint32_t of_array = 1 + (uint32_t)(carried > messages ? carried : messages);
+	return tag >= TAG_REMESH + of_array && tag < TAG_REMESH + 3 * of_array;
+}
+
 static void plant_waited(struct tr_group *g, uint32_t tag)
 {
 	bool shard = tag >= TAG_SHARD && tag < TAG_GATHER;
@@ -426,14 +437,16 @@ static void plant_waited(struct tr_group *g, uint32_t tag)
 	/* The first wait for a gradient's sum, which is the fourth of a step's five ops; a part that comes, not one that it sends. */
 	bool copy = tag == TAG_INNER + 3 && g->number == 1;
 	bool part = tag >= TAG_COPIES && tag < TAG_PARITY && g->number == 1 && !has_part(g, tag);
+	bool carried = is_carried(g, tag);
 	if ((g->play->what.plant != PLAY_PLANT_SHARD || !shard) &&
+	    (g->play->what.plant != PLAY_PLANT_CARRIED || !carried) &&
 	    (g->play->what.plant != PLAY_PLANT_PIECE || !piece) &&
 	    (g->play->what.plant != PLAY_PLANT_COPY || !copy) &&
 	    (g->play->what.plant != PLAY_PLANT_PART || !part) &&
 	    (g->play->what.plant != PLAY_PLANT_MOMENT || !moment))
 		return;
 	for (size_t i = 0; i < g->op_count; i++)
-		if (g->ops[i].tag == tag && !g->ops[i].sent) {
+		if (g->ops[i].tag == tag && !g->ops[i].sent && g->ops[i].data[1] != 0) {
 			float *number = (float *)(uintptr_t)g->ops[i].data[1];
 			*number += 1;
 			g->play->planted = true;

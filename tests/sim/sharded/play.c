@@ -10,7 +10,7 @@ const char *const play_fault_names[PLAY_FAULT_KINDS] = { "kill", "power-loss", "
 	"short-pause", "cut", "cut-from-peers", "memberd-restart" };
 const char *const play_plant_names[PLAY_PLANT_COUNT] = { "none", "twice", "early", "shard", "apply",
 	"table", "silent", "forget", "moment", "new", "damage", "piece", "adds", "met", "copy",
-	"part" };
+	"part", "carried" };
 
 #define LONG_US   (3 * SECOND)
 #define SHORT_US  (300 * MS)
@@ -164,13 +164,16 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 		play->moved_us = g->sim->now_us;
 	play->newest_step = step;
 	const struct mesh *mesh = &g->trainer->sharded->state->ranks.mesh;
-	play->remeshes += !mesh_equal(mesh, &play->mesh);
+	const struct sharded_state *common = g->trainer->sharded->state;
+	bool changes = !mesh_equal(mesh, &play->mesh) || common->ranks.copies != play->copies;
+	play->remeshes += changes;
+	play->carried += changes && sharded_carried_places(g->trainer->sharded) > 0 &&
+	    g->trainer->sharded->apart->carried.age > 0;
 	const struct dealing *dealing = &g->trainer->sharded->state->dealing;
 	play->redealt += mesh_equal(mesh, &play->mesh) && play->dealing.mesh.size[MESH_DP] > 0 &&
 	    !dealing_equal(dealing, &play->dealing);
 	play->restaged += mesh_equal(mesh, &play->mesh) && play->dealing.layers[0] > 0 &&
 	    memcmp(dealing->layers, play->dealing.layers, sizeof(dealing->layers)) != 0;
-	const struct sharded_state *common = g->trainer->sharded->state;
 	play->replanned += common->drift.changes > play->drift_changes;
 	play->drift_changes = common->drift.changes;
 	play->declined += common->kept_out + common->remesh.declined;
@@ -178,6 +181,7 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->met += g->trainer->sharded->meets;
 	play->dealing = *dealing;
 	play->mesh = *mesh;
+	play->copies = common->ranks.copies;
 }
 
 void play_applied(struct tr_group *g)
@@ -254,7 +258,10 @@ bool play_is_finished(struct sim *sim)
 unsigned play_run(struct sim *sim, struct play *play, uint64_t seed, bool trace,
     const struct play_case *what)
 {
-	*play = (struct play){ .sim = sim, .what = *what, .mesh = what->mesh };
+	*play = (struct play){ .sim = sim,
+		.what = *what,
+		.mesh = what->mesh,
+		.copies = what->copies > 0 ? what->copies : 1 };
 	log_configure(LOG_ERROR, false);
 	sim_prepare(sim, seed, trace, PLANT_NONE, &play_callers, play);
 	sim->policy = TRAIND__PEER__POLICY__POLICY_REPLAY;

@@ -74,6 +74,7 @@ enum play_plant {
 	PLAY_PLANT_MET,    /* who was a newcomer holds another number when it begins to work: S2 */
 	PLAY_PLANT_COPY, /* a copy of a replica has another sum of its gradients than the others: S2 */
 	PLAY_PLANT_PART, /* a number of the part that another copy has merged is another one: S2 */
+	PLAY_PLANT_CARRIED, /* a moment that comes to another mesh is another one: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
@@ -188,7 +189,9 @@ struct play {
 	uint64_t newest_step, steps_done, backs, struck_us, settled_us,
 	    moved_us;     /* moved: a new step was done */
 	struct mesh mesh; /* in force */
+	uint64_t copies;  /* the same */
 	uint64_t remeshes;
+	uint64_t carried; /* changes of mesh that moments of replicas that train apart came through */
 	uint64_t redealt,
 	    restaged; /* times that shares or layers, and layers, became others in the same mesh */
 	uint64_t drift_changes;     /* of the newest round */
@@ -252,6 +255,7 @@ struct tr_group {
 	bool copied;                 /* what of them changes */
 	struct {
 		struct mesh mesh;
+		uint64_t copies;       /* of it, of a replica */
 		uint32_t shard;        /* of it */
 		uint64_t step, merges; /* at the end of the last one; since it got the shard */
 		uint64_t of[3];        /* of streams: merges of each fragment since then */

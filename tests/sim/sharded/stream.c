@@ -180,11 +180,6 @@ static struct stream_work copy_of(const struct play *play, const struct stream_w
 
 /* ---- steps ---- */
 
-static uint32_t copies_of(const struct play *play)
-{
-	return play->what.copies > 1 ? play->what.copies : 1;
-}
-
 /* With carry: where training goes on from behind a take. */
 static void foresee(const struct merge *from, const struct stream_work *own, float *out, size_t at,
     size_t count)
@@ -207,9 +202,10 @@ static void take(struct tr_group *g, struct walk *w)
 	float before = own->gave > 0 ? (float)(1 / own->gave) : 0;
 	if (w->taken != slot.take)
 		return;
-	uint32_t replicas = ranks_replicas(&g->trainer->sharded->state->ranks);
+	const struct ranks *ranks = &g->trainer->sharded->state->ranks;
+	uint32_t replicas = ranks_replicas(ranks);
 	if (replicas == 0)
-		replicas = g->trainer->sharded->state->ranks.mesh.size[MESH_DP] / copies_of(play);
+		replicas = ranks->mesh.size[MESH_DP] / (uint32_t)ranks->copies;
 	float share = own->share > 0 ? (float)own->share : 1 / (float)replicas;
 	own->gave = outer_weight(TR_SYNC_WEIGHTS_ROOT, own->tokens[slot.fragment],
 	    own->steps[slot.fragment]);
@@ -476,6 +472,7 @@ static void check_lost(struct tr_group *g, uint64_t merges, const struct slot *s
 	if (!apart_lost_is(g) || g->lost.step != merges || g->lost.backs != g->play->backs)
 		memset(g->lost.of, 0, sizeof(g->lost.of));
 	g->lost.mesh = s->next.mesh;
+	g->lost.copies = s->next.copies;
 	g->lost.shard = ranks_number(&s->next, s->self);
 	g->lost.step = merges + 1;
 	g->lost.backs = g->play->backs;

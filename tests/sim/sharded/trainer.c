@@ -140,7 +140,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->drift_steps = 1;
 	t->planned_step_s = play->what.replans ? 1e-6 : 0;
 	t->zero_owners = play->what.owners;
-	t->copies = play->what.copies;
+	t->copies = play->what.copies > 0 ? play->what.copies : 1;
 	t->samples.validation = PLAY_VALIDATION;
 	t->samples_log = -1;
 	(void)snprintf(t->folder.dir, sizeof(t->folder.dir), "disk");

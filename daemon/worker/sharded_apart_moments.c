@@ -1,0 +1,101 @@
+/* Moments of replicas that train apart, to another mesh (sharded_remesh.c). Each replica has its own, and no table says who has which: all contributors say of what `lineage` theirs are (sharded_apart.h), so those that say the same
+ * have made them together, whichever replica they were in. The first lineage whose workers hold all shards is taken, and all replicas of the other mesh begin with its moments, as all begin with one replica's where they go on from a
+ * checkpoint. There may be none: its workers were a step apart when one of them died, or moments are by pieces (ZeRO-1). Then each replica begins with fresh ones. */
+#include <string.h>
+
+#include "daemon/worker/trainer_inside.h"
+
+/* What is said in the roster's memory. */
+static void say(struct trainer *t)
+{
+	const struct sharded *s = t->sharded;
+	const struct apart_moments *m = &s->apart->moments;
+	bool pieces = s->owners > 0 && s->owners < s->state->ranks.copies && !m->whole;
+	if (m->shard == RANKS_NONE || pieces)
+		return;
+	s->apart->roster[s->self] = (struct apart_word){ .first = (int64_t)m->shard + 1,
+		.lineage = (int64_t)m->lineage,
+		.steps = (int64_t)m->age };
+}
+
+/* By peer, the shard of whose moments of this lineage it holds. Are all shards held? */
+static bool holders_of(const struct sharded *s, int64_t lineage, uint32_t held[TR_GROUP_PEERS_MAX])
+{
+	bool there[TR_GROUP_PEERS_MAX] = { false }, all = lineage != 0;
+	for (uint32_t i = 0; i < s->next.count; i++) {
+		const struct apart_word *word = &s->apart->roster[i];
+		held[i] = word->lineage == lineage && word->first > 0 ? (uint32_t)word->first - 1
+		                                                      : RESHARD_NONE;
+		if (held[i] != RESHARD_NONE)
+			there[held[i]] = true;
+	}
+	for (uint32_t k = 0; k < mesh_shards_count(&s->shards); k++)
+		all = all && there[k];
+	return all;
+}
+
+static tr_status plan(struct trainer *t, const uint32_t held[TR_GROUP_PEERS_MAX],
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	uint32_t wanted[TR_GROUP_PEERS_MAX];
+	for (uint32_t i = 0; i < s->next.count; i++) {
+		uint32_t rank = s->next.peers[i].rank;
+		wanted[i] = rank != RANKS_NONE ? ranks_shard(&s->next.mesh, rank) : RESHARD_NONE;
+	}
+	return reshard_plan(&s->shards, held, &s->coming, wanted, s->next.count,
+	    &s->apart->carried.moves, error);
+}
+
+tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
+    struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	struct apart_carried *carried = &s->apart->carried;
+	uint32_t held[TR_GROUP_PEERS_MAX];
+	sharded_carry_none(s->apart);
+	memset(s->apart->roster, 0, TR_GROUP_PEERS_MAX * sizeof(*s->apart->roster));
+	if (s->self != RANKS_NONE)
+		say(t);
+	tr_status status = sharded_apart_exchange(t, round, error);
+	for (uint32_t i = 0; i < s->next.count && status == TR_OK; i++) {
+		const struct apart_word *word = &s->apart->roster[i];
+		if (!holders_of(s, word->lineage, held))
+			continue;
+		carried->lineage = (uint64_t)word->lineage;
+		carried->age = (uint64_t)word->steps;
+		return plan(t, held, error);
+	}
+	return status;
+}
+
+void sharded_carry_none(struct sharded_apart *a)
+{
+	reshard_finish(&a->carried.moves);
+	a->carried = (struct apart_carried){ .moves.lost = RESHARD_NONE };
+}
+
+uint64_t sharded_carried_places(const struct sharded *s)
+{
+	uint32_t there[TR_GROUP_PEERS_MAX], count = ranks_there(&s->next, there);
+	uint64_t places = 0;
+	for (uint32_t i = 0; i < count && there[i] < 64; i++)
+		places |= UINT64_C(1) << there[i];
+	return s->apart != NULL && s->apart->carried.lineage != 0 ? places : 0;
+}
+
+void sharded_adopt_moments(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_apart *a = s->apart;
+	if (s->held.first == NULL)
+		return;
+	a->moments = (struct apart_moments){ .first = s->held.first,
+		.second = s->held.second,
+		.shard = ranks_shard(&s->shards.mesh, s->rank),
+		.number = RANKS_NONE,
+		.whole = true,
+		.lineage = a->carried.lineage,
+		.age = a->carried.age };
+	s->held.first = s->held.second = NULL;
+}
