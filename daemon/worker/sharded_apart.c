@@ -117,7 +117,7 @@ static uint32_t own_shard(const struct sharded *s)
 	return ranks_shard(&s->shards.mesh, s->rank);
 }
 
-static void begin_moments(struct trainer *t, uint64_t age, uint64_t lineage)
+void sharded_apart_begin_moments(struct trainer *t, uint64_t age, uint64_t lineage)
 {
 	struct apart_moments *m = &t->sharded->apart->moments;
 	m->shard = own_shard(t->sharded);
@@ -137,7 +137,7 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest)
 	uint64_t age = manifest != NULL ? manifest->age : 0;
 	if (age == 0) /* as its writer had them, whatever the others had */
 		sharded_clear_moments(t);
-	begin_moments(t, age, lineage);
+	sharded_apart_begin_moments(t, age, lineage);
 	t->sharded->apart->moments.whole = true;
 	sharded_stream_drop(t);
 	t->sharded->apart->untold = (struct apart_given){ 0 };
@@ -156,7 +156,7 @@ void sharded_apart_settle_moments(struct trainer *t, bool mixed)
 	if (s->rank == RANKS_NONE || (!mixed && holds_moments(s)))
 		return;
 	sharded_clear_moments(t);
-	begin_moments(t, 0, 0);
+	sharded_apart_begin_moments(t, 0, 0);
 }
 
 uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, double norm)
@@ -284,8 +284,10 @@ static void say(struct trainer *t, const struct tr_round *round)
 			.began = (int64_t)a->own.began,
 			.norm = bits_of(a->own.norm),
 			.loss = sharded_copies(s) > 1 ? bits_of(a->own.newest_loss) : 0 };
-	if (holds_moments(s))
+	if (holds_moments(s)) {
 		word->lineage = (int64_t)a->moments.lineage;
+		word->age = (int64_t)a->moments.age;
+	}
 	word->lacks = a->own.lacks;
 	if (a->stream.shard == own_shard(s) && !a->own.lacks)
 		word->work = (int64_t)a->stream.lineage;
@@ -332,6 +334,7 @@ static struct apart_part part_of(const struct sharded *s, uint32_t replica)
 		most = word->steps > most ? word->steps : most;
 	}
 	part.trains = part.trains && most - least <= 1;
+	part.lineage = sharded_lineage_of(s, replica);
 	if (part.trains) {
 		part.share = (uint64_t)first->share;
 		part.steps = (uint64_t)first->quota;
@@ -453,11 +456,11 @@ static void begin_own(struct trainer *t, const struct tr_round *round, const str
 		sharded_stream_begin(t, round->round, a->own.workers);
 	a->own.began = a->stream.lineage;
 	sharded_owners_begin(t);
-	if (part->alike)
+	if (part->alike || part->lineage != 0)
 		return;
 	const uint64_t from[] = { round->round, a->own.workers };
 	sharded_clear_moments(t);
-	begin_moments(t, 0, sharded_apart_word(from, sizeof(from)));
+	sharded_apart_begin_moments(t, 0, sharded_apart_word(from, sizeof(from)));
 }
 
 /* The others of its replica may be a step ahead. */
@@ -517,8 +520,11 @@ static tr_status begin_or_go_on(struct trainer *t, const struct tr_round *round,
 		return status;
 	if (!part->anew)
 		return catch_up(t, error);
-	begin_own(t, round, part);
-	return TR_OK;
+	if (!part->alike && part->lineage != 0)
+		status = sharded_give_moments(t, part->lineage, error);
+	if (status == TR_OK)
+		begin_own(t, round, part);
+	return status;
 }
 
 /* Of the outer parameters: of the round before. */

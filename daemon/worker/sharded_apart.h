@@ -35,7 +35,7 @@
  * back to a checkpoint, begins with none.
  *
  * Moments of AdamW are a replica's own. What all its tensor-parallel workers hold (norms, some biases) and the copies of a tied table have to stay the same bits at all of them, so moments may
- * be used only if all of the replica's workers have made them together: `lineage` is a digest of how they came about. Where it differs the replica begins with fresh ones, as a
+ * be used only if all of the replica's workers have made them together: `lineage` is a digest of how they came about. Of several copies who has none gets those of its shard from another one. Where it differs the replica begins with fresh ones, as a
  * worker of a whole model does that joins.
  */
 #ifndef TR_DAEMON_WORKER_SHARDED_APART_H
@@ -63,7 +63,8 @@ struct apart_word {
 	int64_t began;      /* streams: lineage of the work that its first step was taken from */
 	int64_t step_ns;    /* of its newest steps; 0: not known */
 	int64_t norm, loss; /* bits of those of its newest step; of one copy, no loss */
-	int64_t lineage;    /* of its moments */
+	int64_t lineage;    /* of its moments; 0: it has none of its shard */
+	int64_t age;        /* of these */
 	int64_t lacks;      /* 1: with ZeRO-1, of the newest step what other copies make of it */
 	int64_t work; /* the same of `work`, where that goes on through merges (sharded_stream.h) */
 };
@@ -73,7 +74,9 @@ enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
 struct apart_part {
 	bool trains, anew; /* has a part in this merge; from the beginning of the round */
 	bool alike;        /* its workers have made their moments together */
-	bool goes_on;      /* and their work, if that is to go on */
+	uint64_t
+	    lineage; /* those that have any have made them together, and of each shard one has; else 0 */
+	bool goes_on; /* and their work, if that is to go on */
 	struct claim claim;
 	uint64_t share, steps; /* sequences of a step; steps to take */
 };
@@ -163,6 +166,9 @@ void sharded_apart_loaded(struct trainer *t, const struct manifest *manifest);
 /* Before they go to who writes: what are another shard's are none, nor (`mixed`) any. */
 void sharded_apart_settle_moments(struct trainer *t, bool mixed);
 
+/* These moments are of this worker's shard now. */
+void sharded_apart_begin_moments(struct trainer *t, uint64_t age, uint64_t lineage);
+
 /* Digest of a replica's workers: who has which shard. */
 uint64_t sharded_apart_workers(const struct sharded *s, uint32_t replica);
 /* 63 bits, and not 0, which is nobody's. */
@@ -203,8 +209,12 @@ void sharded_inner_take(struct trainer *t, double norm);
  * outer parameters. */
 bool sharded_inner_sound(struct trainer *t, const float *work, size_t count);
 
-/* ---- sharded_apart_moments.c: to another mesh ---- */
+/* ---- sharded_apart_moments.c: to another mesh, and to a copy that has come ---- */
 
+/* Of the moments of replica `replica`, by the roster; 0: some shard's are lacking, or they were not all made together. */
+uint64_t sharded_lineage_of(const struct sharded *s, uint32_t replica);
+/* Whoever of this shard in this replica has no moments gets those of `lineage` from another copy, before the round's first step. */
+tr_status sharded_give_moments(struct trainer *t, uint64_t lineage, struct tr_error *error);
 /* In a round that changes the mesh, by all members: which moments go to whom, in a->carried. */
 tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);

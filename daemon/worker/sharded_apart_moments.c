@@ -1,4 +1,4 @@
-/* Moments of replicas that train apart, to another mesh (sharded_remesh.c). Each replica has its own, and no table says who has which: all contributors say of what `lineage` theirs are (sharded_apart.h), so those that say the same
+/* Moments of replicas that train apart, to another mesh (sharded_remesh.c), and to who has come into a replica whose other copies have them. Each replica has its own, and no table says who has which: all contributors say of what `lineage` theirs are (sharded_apart.h), so those that say the same
  * have made them together, whichever replica they were in. The first lineage whose workers hold all shards is taken, and all replicas of the other mesh begin with its moments, as all begin with one replica's where they go on from a
  * checkpoint. There may be none: its workers were a step apart when one of them died, or moments are by pieces (ZeRO-1). Then each replica begins with fresh ones. */
 #include <string.h>
@@ -15,7 +15,7 @@ static void say(struct trainer *t)
 		return;
 	s->apart->roster[s->self] = (struct apart_word){ .first = (int64_t)m->shard + 1,
 		.lineage = (int64_t)m->lineage,
-		.steps = (int64_t)m->age };
+		.age = (int64_t)m->age };
 }
 
 /* By peer, the shard of whose moments of this lineage it holds. Are all shards held? */
@@ -63,7 +63,7 @@ tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
 		if (!holders_of(s, word->lineage, held))
 			continue;
 		carried->lineage = (uint64_t)word->lineage;
-		carried->age = (uint64_t)word->steps;
+		carried->age = (uint64_t)word->age;
 		return plan(t, held, error);
 	}
 	return status;
@@ -98,4 +98,77 @@ void sharded_adopt_moments(struct trainer *t)
 		.lineage = a->carried.lineage,
 		.age = a->carried.age };
 	s->held.first = s->held.second = NULL;
+}
+
+/* ---- to a copy ---- */
+
+static const struct apart_word *word_of(const struct sharded *s, uint32_t replica, uint32_t number)
+{
+	return &s->apart->roster[ranks_member(&s->next, replica, number)];
+}
+
+uint64_t sharded_lineage_of(const struct sharded *s, uint32_t replica)
+{
+	uint32_t shards = ranks_shards(&s->next.mesh), members = ranks_members(&s->next);
+	int64_t lineage = 0;
+	if (sharded_owners_share(s))
+		return 0; /* each has other pieces */
+	for (uint32_t k = 0; k < members && lineage == 0; k++)
+		lineage = word_of(s, replica, k)->lineage;
+	for (uint32_t k = 0; k < members; k++) {
+		int64_t own = word_of(s, replica, k)->lineage;
+		if (own != 0 && own != lineage)
+			return 0;
+	}
+	for (uint32_t shard = 0; shard < shards; shard++) {
+		bool there = false;
+		for (uint32_t k = shard; k < members; k += shards)
+			there = there || word_of(s, replica, k)->lineage != 0;
+		if (!there)
+			return 0;
+	}
+	return (uint64_t)lineage;
+}
+
+static tr_status give(struct trainer *t, unsigned which, uint32_t root, struct tr_error *error)
+{
+	const struct sharded *s = t->sharded;
+	struct tr_op op = TR_OP_INIT;
+	op.tag = TAG_GIVEN + which;
+	op.collective = TR_BROADCAST;
+	op.output = sharded_array(&t->arrays, 1 + which);
+	op.count = t->layout.count;
+	op.root = root;
+	op.scope = (struct tr_scope){ s->copies.members, s->copies.count };
+	return tr_submit(t->group, &op, error);
+}
+
+tr_status sharded_give_moments(struct trainer *t, uint64_t lineage, struct tr_error *error)
+{
+	struct sharded *s = t->sharded;
+	const struct apart_word *roster = s->apart->roster, *own = &roster[s->self];
+	uint32_t root = s->copies.count, lacking = 0;
+	tr_status status = TR_OK;
+	for (uint32_t i = s->copies.count; i > 0; i--) {
+		bool has = roster[s->copies.members[i - 1]].lineage != 0;
+		root = has ? i - 1 : root;
+		lacking += !has;
+	}
+	if (lacking == 0)
+		return TR_OK;
+	if (own->lineage == 0)
+		sharded_apart_begin_moments(t, 0,
+		    0); /* until all of them have come they are nobody's */
+	for (unsigned which = 0; which < 2 && status == TR_OK; which++)
+		status = give(t, which, root, error);
+	for (unsigned which = 0; which < 2 && status == TR_OK; which++)
+		status = tr_wait(t->group, TAG_GIVEN + which, error);
+	if (status == TR_OK)
+		status = sharded_barrier(t, TAG_GIVEN + 2, &s->copies, error);
+	for (unsigned which = 0; which < 2 && status == TR_OK; which++)
+		status = tr_release(t->group, TAG_GIVEN + which, error);
+	if (status == TR_OK && own->lineage == 0)
+		sharded_apart_begin_moments(t, (uint64_t)roster[s->copies.members[root]].age,
+		    lineage);
+	return status;
 }

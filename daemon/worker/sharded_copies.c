@@ -12,7 +12,7 @@
 #include "daemon/worker/trainer_inside.h"
 
 enum { RANGES = 2 };
-_Static_assert(TAG_COPIES + RANGES * TR_GROUP_PEERS_MAX + RANGES <= TAG_PARITY,
+_Static_assert(TAG_COPIES + RANGES * TR_GROUP_PEERS_MAX + RANGES <= TAG_GIVEN,
     "tags of parts and barriers");
 
 uint32_t sharded_copies(const struct sharded *s)

@@ -42,6 +42,7 @@ enum trainer_tag {
 	TAG_HERE,         /* who has a checkpoint on its disk */
 	TAG_MERGE = 1100, /* three, of replicas that train apart: how far each got */
 	TAG_COPIES = 1200, /* the same where a replica is several copies: each one's part, of two ranges, and two barriers */
+	TAG_GIVEN = 1990,    /* moments that a copy gets from another one, and a barrier */
 	TAG_PARITY = 2000,   /* and those after it, as of the next ones */
 	TAG_SHARED = 2998,   /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,    /* a tied table's gradient */

@@ -141,7 +141,7 @@ static void mistakes_are_caught(void **state)
 {
 	(void)state;
 	static const enum play_plant plants[] = { PLAY_PLANT_TWICE, PLAY_PLANT_SHARD,
-		PLAY_PLANT_COPY, PLAY_PLANT_PART, PLAY_PLANT_CARRIED };
+		PLAY_PLANT_COPY, PLAY_PLANT_PART, PLAY_PLANT_CARRIED, PLAY_PLANT_GIVEN };
 	for (unsigned i = 0; i < sizeof(plants) / sizeof(plants[0]); i++) {
 		bool caught = false;
 		uint64_t first = plants[i] == PLAY_PLANT_CARRIED ? CASE_COPIES_REMESH_SEEDS

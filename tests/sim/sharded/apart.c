@@ -418,12 +418,13 @@ static void check_lost(struct tr_group *g, uint64_t step, uint64_t next)
 	size_t offset = 0, numbers = 0;
 	if (lost->now == NULL)
 		return;
-	if (!apart_lost_is(g) || g->lost.step != step)
+	if (!apart_lost_is(g) || g->lost.step != step || g->lost.breaks != play_breaks(g->play))
 		g->lost.merges = 0;
 	g->lost.mesh = s->next.mesh;
 	g->lost.copies = s->next.copies;
 	g->lost.shard = ranks_number(&s->next, s->self);
 	g->lost.step = next;
+	g->lost.breaks = play_breaks(g->play);
 	if (s->dp.count > 1)
 		g->lost.merges++;
 	if (!t->layout.depth.head || !sharded_has_copy(t, &offset, &numbers))

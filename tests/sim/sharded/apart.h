@@ -20,8 +20,7 @@ struct stream_work {
 	uint64_t lineage;
 	float *params, *delta;
 	float *start, *lead, *lead_momentum;
-	uint64_t round, workers,
-	    backs; /* whose merge it came out of; times that training had gone back by then */
+	uint64_t round, workers, breaks; /* whose merge it came out of; play_breaks by then */
 	double tokens[APART_FRAGMENTS], steps[APART_FRAGMENTS], since_loss, since_tokens, gave,
 	    share;
 };

@@ -438,8 +438,12 @@ static void plant_waited(struct tr_group *g, uint32_t tag)
 	bool copy = tag == TAG_INNER + 3 && g->number == 1;
 	bool part = tag >= TAG_COPIES && tag < TAG_PARITY && g->number == 1 && !has_part(g, tag);
 	bool carried = is_carried(g, tag);
+	/* To who has none. */
+	bool given = (tag == TAG_GIVEN || tag == TAG_GIVEN + 1) &&
+	    g->trainer->sharded->apart->moments.lineage == 0;
 	if ((g->play->what.plant != PLAY_PLANT_SHARD || !shard) &&
 	    (g->play->what.plant != PLAY_PLANT_CARRIED || !carried) &&
+	    (g->play->what.plant != PLAY_PLANT_GIVEN || !given) &&
 	    (g->play->what.plant != PLAY_PLANT_PIECE || !piece) &&
 	    (g->play->what.plant != PLAY_PLANT_COPY || !copy) &&
 	    (g->play->what.plant != PLAY_PLANT_PART || !part) &&

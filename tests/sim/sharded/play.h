@@ -75,6 +75,7 @@ enum play_plant {
 	PLAY_PLANT_COPY, /* a copy of a replica has another sum of its gradients than the others: S2 */
 	PLAY_PLANT_PART, /* a number of the part that another copy has merged is another one: S2 */
 	PLAY_PLANT_CARRIED, /* a moment that comes to another mesh is another one: S2 */
+	PLAY_PLANT_GIVEN,   /* a moment that a copy gets from another one is another one: S2 */
 	PLAY_PLANT_COUNT
 };
 extern const char *const play_plant_names[PLAY_PLANT_COUNT];
@@ -211,6 +212,12 @@ struct play {
 	bool planted;
 };
 
+/* Times that what is a replica's own was of no use any more: training went back, or the mesh became another one. */
+static inline uint64_t play_breaks(const struct play *play)
+{
+	return play->backs + play->remeshes;
+}
+
 struct play_memory {
 	struct play_memory *next;
 	void *data;
@@ -259,7 +266,7 @@ struct tr_group {
 		uint32_t shard;        /* of it */
 		uint64_t step, merges; /* at the end of the last one; since it got the shard */
 		uint64_t of[3];        /* of streams: merges of each fragment since then */
-		uint64_t backs;        /* times that training had gone back by then */
+		uint64_t breaks;       /* play_breaks by then */
 	} lost;                        /* what coding lost of its movements, as it should be */
 };
 

@@ -242,7 +242,7 @@ static bool was_tried(const struct play *play, const struct stream_work *work, u
 	return false;
 }
 
-/* Workers that were in the newest merge together go on, and where training went back nobody does. */
+/* Workers that were in the newest merge together go on, and where training went back, or the mesh became another one, nobody does. */
 static void check_begin(struct tr_group *g, const struct walk *w, const struct stream_work *known)
 {
 	struct play *play = g->play;
@@ -250,15 +250,16 @@ static void check_begin(struct tr_group *g, const struct walk *w, const struct s
 	if (!group_is_member(g))
 		return;
 	if (known != NULL &&
-	    (known->round != newest || known->workers != w->workers || known->backs != play->backs))
+	    (known->round != newest || known->workers != w->workers ||
+	        known->breaks != play_breaks(play)))
 		sim_violation(g->sim,
 		    "S2: n%u goes on from work of round %lu, where the newest merge was in round "
 		    "%lu",
 		    g->number, (unsigned long)known->round, (unsigned long)newest);
 	for (const struct stream_work *k = play->apart->works; known == NULL && k != NULL;
 	     k = k->next)
-		if (k->round == newest && k->workers == w->workers && k->backs == play->backs &&
-		    !was_tried(play, k, w->round))
+		if (k->round == newest && k->workers == w->workers &&
+		    k->breaks == play_breaks(play) && !was_tried(play, k, w->round))
 			sim_violation(g->sim,
 			    "S2: n%u begins anew, where its replica has work of round %lu",
 			    g->number, (unsigned long)newest);
@@ -361,7 +362,7 @@ static void merge_work(struct play *play, const struct walk *w, const struct slo
 		}
 	made->round = w->round;
 	made->workers = w->workers;
-	made->backs = play->backs;
+	made->breaks = play_breaks(play);
 	made->share = weight > 0 ? own->gave / weight : 0;
 	made->lineage = sharded_stream_lineage(w->work[slot->steps], w->round, true);
 	made->next = play->apart->works;
@@ -469,13 +470,13 @@ static void check_lost(struct tr_group *g, uint64_t merges, const struct slot *s
 	size_t at = 0;
 	if (lost->now == NULL)
 		return;
-	if (!apart_lost_is(g) || g->lost.step != merges || g->lost.backs != g->play->backs)
+	if (!apart_lost_is(g) || g->lost.step != merges || g->lost.breaks != play_breaks(g->play))
 		memset(g->lost.of, 0, sizeof(g->lost.of));
 	g->lost.mesh = s->next.mesh;
 	g->lost.copies = s->next.copies;
 	g->lost.shard = ranks_number(&s->next, s->self);
 	g->lost.step = merges + 1;
-	g->lost.backs = g->play->backs;
+	g->lost.breaks = play_breaks(g->play);
 	if (s->dp.count < 2)
 		return;
 	g->lost.of[slot->fragment] += g->play->apart->at[merges + 1].weight > 0;
