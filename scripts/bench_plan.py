@@ -19,7 +19,8 @@ LARGE = "{preset: gpt2, layers: 12, width: 256, heads: 8, context: 256, vocab: b
 LLAMA = "{preset: llama, layers: 12, width: 256, heads: 8, kv_heads: 4, context: 256, vocab: bytes}"
 STEPS_LEAST = 3
 ALONE, DP, TP, PP = "workers_per_node: 1", "workers_per_node: 2", "workers_per_node: 2, tp: 2", "workers_per_node: 2, pp: 2"
-# name: model, tokens a step, sequences of a microbatch, what mesh.* says
+DILOCO, STREAMING = "{mode: diloco, inner_steps: 4, codec: int4}", "{mode: streaming, inner_steps: 4, fragments: 2, overlap: 1}"
+# name: model, tokens a step, sequences of a microbatch, what mesh.* says; what sync.* does, if replicas train apart
 CASES = {
     "4 x 128, dp 1": (SMALL, 4096, 2, ALONE),
     "4 x 128, dp 2": (SMALL, 4096, 2, DP),
@@ -35,17 +36,22 @@ CASES = {
     "Llama, 12 x 256, dp 2": (LLAMA, 8192, 2, DP),
     "Llama, 12 x 256, tp 2": (LLAMA, 8192, 2, TP),
     "Llama, 12 x 256, pp 2, recomputed": (LLAMA, 8192, 2, f"{PP}, recompute: true"),
+    "12 x 256, dp 2, diloco": (LARGE, 8192, 2, DP, DILOCO),
+    "12 x 256, tp 2, diloco": (LARGE, 8192, 2, TP, DILOCO),
+    "12 x 256, dp 2, streaming": (LARGE, 8192, 2, DP, STREAMING),
+    "12 x 256, pp 2, streaming": (LARGE, 8192, 2, PP, STREAMING),
 }
 
 
 def job_file(folder, case):
-    model, tokens, micro, words = CASES[case]
+    model, tokens, micro, words, *sync = CASES[case]
     path = folder / "job.yaml"
     path.write_text(f"""name: planned
 model: {model}
 data: {{text: [{TEXT}], validation: 1%}}
 train: {{steps: 100000, batch_tokens: {tokens}, lr: 1e-3, clip: 1.0, seed: 1, micro_sequences: {micro}}}
-mesh: {{nodes: 1, threads: 1, balance: "off", {words}}}
+mesh: {{nodes: 1, threads: 1, {"" if sync else 'balance: "off", '}{words}}}
+{"sync: " + sync[0] if sync else ""}
 checkpoint: {{dir: {folder}/run}}
 """)
     return path

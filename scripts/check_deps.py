@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "collectives/engine": PURE | COLLECTIVES,
     "collectives/sync": {"common", "collectives", "collectives/kernels", "collectives/engine"},
     "collectives/backend": PURE | {"collectives", "collectives/kernels", "collectives/engine"},
-    "daemon/plan": PURE | {"collectives"},
+    "daemon/plan": PURE | {"collectives", "collectives/kernels"},
     "daemon/shell": {"common", "collectives/transport"},
     "daemon/membership/core": PURE | {"daemon/plan"},
     "daemon/membership/store": {"common"},

@@ -109,6 +109,30 @@ static void print_heads(struct print_table *table, const char *const *heads)
 		print_cell(table, "%s", heads[i]);
 }
 
+/* Replicas that train apart. */
+static void print_sync(const struct view *v)
+{
+	const struct plan_apart *apart = &v->p->in->apart;
+	char every[64];
+	if (v->p->rare == NULL)
+		return;
+	if (!apart->on) {
+		(void)printf("sync      %s: times, bytes and memory are those of ddp; its replicas "
+		             "merge now and then instead, and hold outer parameters besides "
+		             "(docs/limits.md)\n",
+		    v->p->rare);
+		return;
+	}
+	if (apart->steps > 0)
+		(void)snprintf(every, sizeof(every), "%.0f steps", apart->steps);
+	else
+		(void)snprintf(every, sizeof(every), "%g s", apart->seconds);
+	(void)printf("sync      %s: replicas train apart and merge every %s, %.2g bytes of each "
+	             "parameter%s; fewer replicas learn more of each token "
+	             "(docs/low-communication.md)\n",
+	    v->p->rare, every, apart->wire_bytes, apart->behind ? ", and train on meanwhile" : "");
+}
+
 static void print_given(const struct view *v)
 {
 	const struct plan_input *in = v->p->in;
@@ -129,12 +153,7 @@ static void print_given(const struct view *v)
 		(void)printf("; slots left out, as a job has at most %d workers: %u",
 		    TR_GROUP_PEERS_MAX, v->p->slots_over);
 	(void)printf("\nlayers    %s\nlinks     %s\n", v->p->layers_by, v->p->links_by);
-	if (v->p->rare != NULL)
-		(void)printf("sync      %s: times, bytes and memory are those of ddp; its replicas "
-		             "merge "
-		             "now and then instead, and hold outer parameters besides "
-		             "(docs/limits.md)\n",
-		    v->p->rare);
+	print_sync(v);
 	if (!in->runnable)
 		(void)printf("plans     of any kind: jobs deal a worker's layers evenly over its "
 		             "chunks, and cut shares into microbatches\n");
@@ -149,7 +168,7 @@ static void print_step(const struct view *v)
 		double s;
 	} parts[] = { { "layers", t->compute_s }, { "sums over tp", t->exchange_s },
 		{ "bubble and waiting", t->idle_s },
-		{ "gradients over dp, not hidden", t->reduce_s },
+		{ v->p->in->apart.on ? "merges" : "gradients over dp, not hidden", t->reduce_s },
 		{ "update and commit", t->update_s } };
 	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX], rate[PRINT_FIGURE_MAX];
 	(void)printf("plan      %s\n", plan_choice_text(&v->best->choice, text));

@@ -13,6 +13,7 @@
 #include "daemon/plan/plan_basis.h"
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_mesh.h"
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/plan/job_options.h"
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/job_sync.h"
@@ -237,15 +238,43 @@ static void take_own(const Traind__V1__JobSpec *spec, struct planning *p,
 	p->in.dealt = &p->dealt;
 }
 
-/* What jobs whose workers have ranks cannot have (job_mesh_check). */
+/* Replicas that train apart; of several copies each they are planned as ddp's. */
+static tr_status take_apart(struct planning *p, struct tr_error *error)
+{
+	const Traind__V1__TrainSpec *train = p->spec->train;
+	struct tr_sync_options options;
+	if (!job_sync_is_rare(train->sync) || job_mesh_copies(p->spec->mesh) > 1)
+		return TR_OK;
+	tr_status st = job_sync_options(train, train->optimizer->steps, &options, error);
+	if (st != TR_OK)
+		return st;
+	plan_apart_of(&options, &p->in.apart);
+	p->rounds = job_mesh_rounds_of(train, p->spec->mesh, &options);
+	return TR_OK;
+}
+
+/* Of a mesh that is split: what a round numbers. */
+static bool rounds_fit(const void *planning, const struct plan_choice *choice)
+{
+	const struct planning *p = planning;
+	struct job_mesh_rounds rounds = p->rounds;
+	rounds.chunks = choice->chunks;
+	return job_mesh_rounds_fit(&rounds, &choice->mesh, p->in.batch);
+}
+
+/* What jobs whose workers have ranks cannot have (job_mesh_check), and shares and layers for unequal workers, which those that train apart have not. */
 static void keep_whole(const Traind__V1__JobSpec *spec, struct planning *p,
     struct plan_search_settings *settings)
 {
 	const Traind__V1__Sync *sync = spec->train->sync;
 	bool drops = sync != NULL && sync->on_loss != NULL && strcmp(sync->on_loss, "drop") == 0;
-	if (!drops && !job_sync_is_rare(sync))
+	bool rare = job_sync_is_rare(sync);
+	if (!drops && !rare)
 		return;
-	settings->whole = p->keeps_whole = true;
+	settings->whole = drops || job_mesh_sync_check(spec, "its model is split", NULL) != TR_OK;
+	settings->is_wanted = rare ? rounds_fit : NULL;
+	settings->arg = p;
+	p->keeps_dealing = true;
 	p->in.dealt = &p->dealt;
 }
 
@@ -320,7 +349,9 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,
 		(uint32_t)(train->batch_tokens / p->model.context), p->model.context, !options->any,
 		spec->mesh->zero_owners, PLAN_WRITES_NOTHING, 0, 0, NULL, least_nodes(p),
-		job_mesh_balances(spec) };
+		job_mesh_balances(spec), { .on = false } };
+	if (st == TR_OK)
+		st = take_apart(p, error);
 	if (st == TR_OK && job_is_strict(spec->train))
 		take_parts(spec, p, &settings);
 	settings.only.recompute = spec->mesh->recompute; /* asked for: of every plan */
@@ -366,7 +397,7 @@ static Traind__V1__JobPlan *make_plan(const struct planning *p)
 	plan->idle_s = times->idle_s;
 	plan->reduce_s = times->reduce_s;
 	plan->update_s = times->update_s;
-	if (!p->keeps_whole && !job_is_strict(p->spec->train))
+	if (!p->keeps_dealing && !job_is_strict(p->spec->train))
 		plan->basis = plan_basis_make(&p->in, p->around.node_ids, &p->result->best);
 	for (; plan->nodes != NULL && plan->n_nodes < ranks_of(p); plan->n_nodes++)
 		plan->nodes[plan->n_nodes] = p->around.node_ids[node_of(p, (uint32_t)plan->n_nodes)];

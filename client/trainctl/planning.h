@@ -4,6 +4,7 @@
 
 #include "client/trainctl/plan_measured.h"
 #include "client/trainctl/planning_cluster.h"
+#include "daemon/plan/job_mesh_sync.h"
 #include "daemon/plan/plan_search.h"
 
 struct planning_options {
@@ -25,7 +26,8 @@ struct planning {
 	double alone_s; /* a layer with one sequence, as one worker that is alone on its machine; 0: nobody knows */
 	struct plan_input in;
 	struct dealing dealt; /* in.dealt, where there is one */
-	bool keeps_whole;     /* nothing but replicas of whole models is planned */
+	bool keeps_dealing; /* the plan is as for equal workers, and is not made anew in mid-job */
+	struct job_mesh_rounds rounds; /* of replicas that train apart */
 	struct plan_result *result;
 	bool wrong_file; /* one of the options: it cannot be read, or used */
 	unsigned threads;

@@ -113,7 +113,7 @@ static tr_status check_copies(const Traind__V1__JobSpec *spec, const struct tr_s
 	if (copies == 1)
 		return TR_OK;
 	if (m->auto_)
-		return no_copies(m, "mesh.auto plans whole models for this sync.mode", error);
+		return no_copies(m, "mesh.auto plans no copies", error);
 	if (dp % copies != 0)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.copies: found %u, allowed: a divisor of %u, the copies of the model that "

@@ -110,7 +110,8 @@ static bool turn_owners(const struct plan_layout *l, struct plan_choice *choice)
 {
 	uint32_t dp = choice->mesh.size[MESH_DP], first = first_owners(l, dp);
 
-	if (first == 0 && choice->owners == 0 && dp > LEAST_OWNERS) {
+	/* Replicas that train apart have moments of their own. */
+	if (first == 0 && choice->owners == 0 && dp > LEAST_OWNERS && !l->in->apart.on) {
 		choice->owners = LEAST_OWNERS;
 		return true;
 	}

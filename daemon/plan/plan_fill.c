@@ -244,7 +244,7 @@ static double reduction_s(const struct plan_layout *l, const struct plan *plan)
 {
 	double worst = 0, earlier = 0;
 
-	for (uint32_t rank = 0; rank < l->pp && l->dp > 1; rank++) {
+	for (uint32_t rank = 0; rank < l->pp && plan_apart_summed(l) > 1; rank++) {
 		const struct plan_ring *ring = &l->rings[rank];
 		double backward = l->stage_s[rank].backward_s,
 		       takes = 2 * ring->latency_s * plan_layout_levels(l) +
@@ -299,8 +299,10 @@ double plan_after_reduction_s(const struct plan_layout *l, const struct plan *pl
 		    *link = &l->in->cluster->links[plan_cluster_way(l->in->cluster, first, last)];
 		table = fmax(table, 2 * link->latency_s + bytes / link->bandwidth_bytes_per_s);
 	}
-	return table + pieces_s(l, plan) + plan_shared_s(l, plan) + 2 * l->farthest_s +
-	    l->in->costs->round_s;
+	/* The commit of a round, where replicas train apart a merge's (plan_apart.c). */
+	double commit = l->in->apart.on ? plan_apart_norm_s(l)
+	                                : 2 * l->farthest_s + l->in->costs->round_s;
+	return table + pieces_s(l, plan) + plan_shared_s(l, plan) + commit;
 }
 
 double plan_estimate_s(struct plan_layout *l, const struct plan *plan)
@@ -311,8 +313,9 @@ double plan_estimate_s(struct plan_layout *l, const struct plan *plan)
 		for (uint32_t rank = 0; rank < l->pp; rank++)
 			update = fmax(update,
 			    plan_update_s(l, plan, rank) / l->groups[d * l->pp + rank].speed);
-	return pipeline_s(l, plan) + reduction_s(l, plan) + update +
+	double step_s = pipeline_s(l, plan) + reduction_s(l, plan) + update +
 	    plan_after_reduction_s(l, plan);
+	return step_s + plan_apart_merge_s(l, plan, step_s);
 }
 
 static int slower(const void *a, const void *b)

@@ -483,7 +483,8 @@ uint32_t plan_layout_levels(const struct plan_layout *l)
 
 double plan_layout_reduce_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
-	double all = (double)plan_layout_parameters(l, plan, rank) * GRADIENT_BYTES;
+	double all = (double)plan_layout_parameters(l, plan, rank) *
+	    (l->in->apart.on ? l->in->apart.wire_bytes : GRADIENT_BYTES);
 
 	if (l->dp == 1)
 		return 0;
@@ -561,6 +562,7 @@ void plan_layout_traffic(struct plan_layout *l, const struct plan *plan)
 {
 	const struct plan_cluster *c = l->in->cluster;
 	uint32_t order[PLAN_WORKERS_MAX];
+	double sums = l->in->apart.on ? plan_apart_merges(l, plan->times.step_s) : 1;
 
 	memset(l->bytes, 0, (size_t)c->node_count * c->node_count * sizeof(*l->bytes));
 	for (uint32_t replica = 0; replica < l->dp; replica++) {
@@ -579,7 +581,7 @@ void plan_layout_traffic(struct plan_layout *l, const struct plan *plan)
 	for (uint32_t i = 0; i < l->pp * l->tp && l->dp > 1; i++) {
 		plan_layout_ring(l, plan, i / l->tp, i % l->tp, order);
 		for (uint32_t j = 0; j < l->dp; j++)
-			l->bytes[plan_cluster_way(c, order[j],
-			    order[(j + 1) % l->dp])] += plan_layout_reduce_bytes(l, plan, i / l->tp);
+			l->bytes[plan_cluster_way(c, order[j], order[(j + 1) % l->dp])] += sums *
+			    plan_layout_reduce_bytes(l, plan, i / l->tp);
 	}
 }

@@ -8,6 +8,7 @@
 
 #include "daemon/plan/dealing.h"
 #include "daemon/plan/plan.h"
+#include "daemon/plan/plan_apart.h"
 #include "daemon/plan/plan_cluster.h"
 #include "daemon/plan/plan_costs.h"
 
@@ -34,8 +35,9 @@ struct plan_input {
 	uint32_t width_parts, batch_parts;
 	/* Shares and layers are so, where the mesh has as many replicas and stages, else as for equal workers; NULL: whatever is best. */
 	const struct dealing *dealt;
-	uint32_t min_nodes; /* a plan has workers on at least so many nodes (mesh.min_nodes) */
-	bool ranked;        /* workers have ranks in whatever mesh (mesh.balance: on) */
+	uint32_t min_nodes;      /* a plan has workers on at least so many nodes (mesh.min_nodes) */
+	bool ranked;             /* workers have ranks in whatever mesh (mesh.balance: on) */
+	struct plan_apart apart; /* zeroed: gradients are summed over dp at each step */
 };
 
 /* A job's workers have no ranks where there are as many as a group has peers (job_mesh.h): then they are replicas of whole models, with equal shares. */
@@ -130,7 +132,7 @@ void plan_layout_add_pieces(const struct plan_layout *layout, const struct plan 
     double *bytes);
 /* Sums that a gradient over dp goes through, one behind the other: of a strict job one for each doubling of the replicas. */
 uint32_t plan_layout_levels(const struct plan_layout *layout);
-/* Bytes that one worker of a pipeline rank sends to have its gradients summed over dp: of a strict job whole ones to another replica, and to another of these, up to all. */
+/* Bytes that one worker of a pipeline rank sends to have its gradients summed over dp, or where replicas train apart to merge: of a strict job whole ones to another replica, and to another of these, up to all. */
 double plan_layout_reduce_bytes(const struct plan_layout *layout, const struct plan *plan,
     uint32_t rank);
 

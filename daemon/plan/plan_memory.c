@@ -34,10 +34,17 @@ static uint64_t layer_kept(const struct plan_layout *l, const struct plan *plan)
 	return plan->choice.recompute ? stream_bytes(l) : l->cost->kept_bytes[SECTION_LAYER];
 }
 
-/* With gradient and moments. With ZeRO-1 moments are those of its own pieces, and of one there are new parameters beside the old ones. */
+static bool is_split(const struct plan_layout *l)
+{
+	return l->pp * l->tp > 1;
+}
+
+/* With gradient and moments, and where replicas train apart with what that takes. With ZeRO-1 moments are those of its own pieces, and of one there are new parameters beside the old ones. */
 static double parameter_bytes(const struct plan_layout *l, const struct plan *plan)
 {
-	double whole = l->in->costs->parameter_bytes > 0 ? l->in->costs->parameter_bytes : 16;
+	const struct plan_apart *apart = &l->in->apart;
+	double whole = (l->in->costs->parameter_bytes > 0 ? l->in->costs->parameter_bytes : 16) +
+	    (is_split(l) ? apart->held_split : apart->held_whole);
 	uint32_t owners = plan->choice.owners;
 
 	if (owners == 0 || owners >= l->dp)
@@ -73,7 +80,7 @@ static uint64_t filled_bytes(uint64_t array)
 
 static uint64_t filled_of(const struct plan_layout *l, const struct plan *plan)
 {
-	bool shards = l->pp * l->tp > 1 || plan->choice.owners > 0 || l->in->batch_parts > 0 ||
+	bool shards = is_split(l) || plan->choice.owners > 0 || l->in->batch_parts > 0 ||
 	    l->in->ranked;
 
 	return shards ? 0 : filled_bytes(plan_layout_parameters(l, plan, 0) * sizeof(float));
@@ -199,16 +206,17 @@ uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan,
 	uint64_t whole = model_config_parameters(l->in->model),
 	         own = plan_layout_parameters(l, plan, 0), owners = plan->choice.owners;
 	uint64_t others = whole > own ? whole - own : 0;
-	bool parts = l->pp * l->tp > 1 || owners > 0;
+	bool parts = is_split(l) || owners > 0;
+	uint64_t written = WRITTEN_BYTES + (uint64_t)l->in->apart.written;
 	uint64_t lacks = owners > 0 && owners < l->dp
 	    ? own * MOMENT_BYTES * (l->dp - owners) / l->dp
 	    : 0;
 
 	/* Other shards, and a copy of its own; at the end the parameters, for the sample. */
 	if (parts)
-		return lacks + WRITTEN_BYTES * (others + (saves || owners > 0 ? own : 0)) +
+		return lacks + written * (others + (saves || owners > 0 ? own : 0)) +
 		    SAMPLE_BYTES * whole;
-	return lacks + (saves ? WRITTEN_BYTES * whole : 0);
+	return lacks + (saves ? written * whole : 0);
 }
 
 uint64_t plan_first_bytes(const struct plan_layout *l, const struct plan *plan,

@@ -102,7 +102,7 @@ static void describe(struct replica *r, const struct plan_layout *l, const struc
 			slowest = fmin(slowest, l->groups[d * l->pp + rank].speed);
 		r->ranks[rank] = (struct timeline_rank){ .reduce_link = TIMELINE_NO_LINK,
 			.optimizer_s = plan_update_s(l, plan, rank) / slowest };
-		if (l->dp > 1)
+		if (plan_apart_summed(l) > 1)
 			add_reduction(r, l, plan, rank);
 	}
 }
@@ -198,6 +198,9 @@ tr_status plan_predict(struct plan_layout *l, struct plan *plan, struct tr_error
 	double more = plan_after_reduction_s(l, plan);
 	plan->times.update_s += more;
 	plan->times.step_s += more;
+	double merges = plan_apart_merge_s(l, plan, plan->times.step_s);
+	plan->times.reduce_s += merges;
+	plan->times.step_s += merges;
 	free(replica);
 	return st;
 }

@@ -21,9 +21,11 @@ static uint64_t shared_of(const struct plan_layout *l, const struct plan *plan, 
 /* Workers in the sum; a strict job's groups have made it themselves, and replicas sum what they have as any gradient. */
 static uint32_t members(const struct plan_layout *l, const struct plan *plan)
 {
-	if (l->tp == 1 || (!plan->choice.own_rows && (l->dp < 3 || l->in->batch_parts > 0)))
+	uint32_t dp = plan_apart_summed(l);
+
+	if (l->tp == 1 || (!plan->choice.own_rows && (dp < 3 || l->in->batch_parts > 0)))
 		return 1;
-	return l->in->batch_parts > 0 ? l->tp : l->dp * l->tp;
+	return l->in->batch_parts > 0 ? l->tp : dp * l->tp;
 }
 
 double plan_shared_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)

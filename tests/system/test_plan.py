@@ -110,12 +110,37 @@ def test_keys_that_cannot_place_workers_say_so(tmp_path, job, here):
     assert "mesh.nodes" not in told.stdout
 
 
-def test_a_job_that_merges_rarely_is_planned_as_ddp_and_that_is_said(tmp_path, job, here):
-    words = ["plan", job, "--cluster", cluster_file(tmp_path, ["name: a, workers: 2", "name: b, workers: 2"]), "--costs", tmp_path / "costs", "--as-is",
-             "--set", "mesh.workers_per_node=2", "--set", "mesh.tp=2"]
-    assert "sync  " not in here(*words).stdout
-    told = here(*words, "--set", "sync.mode=diloco").stdout
-    assert "sync      diloco: times, bytes and memory are those of ddp;" in told
+SITES = "inside: {ms: 0.01, gbit: 40}\nbetween: {ms: 0.2, gbit: 1}\nlinks:\n  - {from: x, to: y, ms: 50, gbit: 0.02}\n"
+
+
+def sites(folder, memory):
+    """Two nodes at each of two sites, with a slow way between."""
+    return cluster_file(folder, [f"name: {name}, memory: {memory}, site: {site}" for name, site in ("ax", "by", "cx", "dy")], SITES)
+
+
+def test_replicas_that_train_apart(tmp_path, job, here):
+    """What goes between them are merges, and workers hold more. Where one holds the model each is a replica; else a replica lies within a site, where a plan for gradients at each step has half as many tokens a second."""
+    def plan(memory, mode, *more):
+        words = ["plan", job, "--cluster", sites(tmp_path, memory), "--costs", tmp_path / "costs", "--set", f"sync.mode={mode}", "--set", "train.steps=2000", *more]
+        return trainctl_json(*words, environment=here.environment), here(*words).stdout
+
+    each, told = plan("1GiB", "diloco")
+    assert "sync      diloco: replicas train apart and merge every 500 steps, 4 bytes of each parameter" in told
+    assert "merges 0." in told and "gradients over dp" not in told
+    assert (each["dp"], each["pp"], each["tp"]) == (4, 1, 1)
+    summed, told = plan("1GiB", "ddp")
+    assert "sync  " not in told and "gradients over dp" in told
+    assert summed["step_s"] > 1.5 * each["step_s"]
+    split, _ = plan("16MiB", "diloco")
+    assert split["dp"] == 2 and split["pp"] * split["tp"] == 2 and split["zero_owners"] == 0
+    for replica in (0, 1):
+        assert {rank["node"] for rank in split["ranks"] if rank["dp"] == replica} in ({"a", "c"}, {"b", "d"})
+    assert sum(link["bytes"] for link in split["links"] if {link["from"], link["to"]} not in ({"a", "c"}, {"b", "d"})) < 1e-2 * sum(link["bytes"] for link in split["links"])
+    meanwhile, told = plan("16MiB", "streaming")
+    assert "and train on meanwhile" in told and meanwhile["dp"] == 2
+    # What the file asks for may be for whole models alone.
+    refused = here("plan", job, "--cluster", sites(tmp_path, "16MiB"), "--costs", tmp_path / "costs", "--set", "sync.mode=diloco", "--set", "sync.grace_seconds=1")
+    assert refused.returncode == 1 and "no plan fits into memory" in refused.stderr and "dp 4 x pp 1 x tp 1" in refused.stderr, refused
 
 
 def test_who_writes_a_checkpoint_needs_room_too(tmp_path, job, here):

@@ -86,7 +86,7 @@ static void case_init(struct plan_case *c, const char *name, uint32_t nodes, uin
 	case_links(c, 50e-6, 10 * GBIT);
 	case_costs(c);
 	c->in = (struct plan_input){ &c->cluster, &c->model, &c->all, 8, 512, false, 0,
-		PLAN_WRITES_NOTHING, 0, 0, NULL, 0, false };
+		PLAN_WRITES_NOTHING, 0, 0, NULL, 0, false, { .on = false } };
 }
 
 static void case_speeds(struct plan_case *c, const double *speeds)

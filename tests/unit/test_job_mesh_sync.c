@@ -151,9 +151,7 @@ static void test_replicas_of_copies(void **state)
 	set_good(spec, "sync.mode", "diloco");
 	set_good(spec, "mesh.auto", "true");
 	set_good(spec, "mesh.copies", "2");
-	refused(spec,
-	    "mesh.copies: found 2, allowed: 1, since mesh.auto plans whole models for this "
-	    "sync.mode");
+	refused(spec, "mesh.copies: found 2, allowed: 1, since mesh.auto plans no copies");
 	spec = good_apart("mesh.copies", "2");
 	set_good(spec, "sync.mode", "ddp");
 	refused(spec,
