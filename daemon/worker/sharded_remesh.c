@@ -342,7 +342,6 @@ tr_status sharded_submit_remesh(struct trainer *t, const struct tr_round *round,
 {
 	struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
-	s->moving_since_s = trainer_monotonic_s();
 	if (s->apart != NULL) {
 		sharded_carry_none(s->apart);
 		if (s->state->born != 0)
@@ -350,6 +349,7 @@ tr_status sharded_submit_remesh(struct trainer *t, const struct tr_round *round,
 	}
 	if (s->self == RANKS_NONE || s->state->born == 0 || status != TR_OK)
 		return status;
+	s->moving_since_s = trainer_monotonic_s();
 	bool moves = reshard_moved(&s->moves) > 0 ||
 	    (carries(s) && reshard_moved(&s->apart->carried.moves) > 0);
 	log_info("trainer", "moves to dp %u x pp %u x tp %u: rank %d", s->next.mesh.size[MESH_DP],
