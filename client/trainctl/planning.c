@@ -259,7 +259,7 @@ static bool rounds_fit(const void *planning, const struct plan_choice *choice)
 	const struct planning *p = planning;
 	struct job_mesh_rounds rounds = p->rounds;
 	rounds.chunks = choice->chunks;
-	return job_mesh_rounds_fit(&rounds, &choice->mesh, p->in.batch);
+	return job_mesh_rounds_fit(&rounds, &choice->mesh, 1, p->in.batch);
 }
 
 /* What jobs whose workers have ranks cannot have (job_mesh_check), and shares and layers for unequal workers, which those that train apart have not. */

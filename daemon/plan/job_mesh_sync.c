@@ -167,10 +167,21 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struct mesh *mesh,
-    uint64_t chunks, uint64_t batch)
+struct job_mesh_rounds job_mesh_rounds_of(const Traind__V1__TrainSpec *spec,
+    const Traind__V1__Mesh *mesh, const struct tr_sync_options *options)
 {
-	struct numbered each = of_step(spec, mesh, chunks, batch);
+	return (struct job_mesh_rounds){ .spec = spec,
+		.chunks = mesh != NULL && mesh->chunks > 0 ? mesh->chunks : 1,
+		.steps = longest(options) };
+}
+
+uint64_t job_mesh_rounds_most(const struct job_mesh_rounds *rounds, const struct mesh *mesh,
+    uint32_t copies, uint64_t batch)
+{
+	struct mesh alone = *mesh; /* one copy of it, with its part */
+
+	alone.size[MESH_DP] = 1;
+	struct numbered each = of_step(rounds->spec, &alone, rounds->chunks, up(batch, copies));
 	uint64_t most = JOB_MESH_INNER_STEPS_MAX;
 
 	if (each.messages > 0)
@@ -180,22 +191,11 @@ uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struc
 	return most > 0 ? most : 1;
 }
 
-struct job_mesh_rounds job_mesh_rounds_of(const Traind__V1__TrainSpec *spec,
-    const Traind__V1__Mesh *mesh, const struct tr_sync_options *options)
-{
-	return (struct job_mesh_rounds){ .spec = spec,
-		.chunks = mesh != NULL && mesh->chunks > 0 ? mesh->chunks : 1,
-		.steps = longest(options) };
-}
-
 bool job_mesh_rounds_fit(const struct job_mesh_rounds *rounds, const struct mesh *mesh,
-    uint64_t batch)
+    uint32_t copies, uint64_t batch)
 {
-	struct mesh alone = *mesh;
-
-	alone.size[MESH_DP] = 1;
 	return rounds->spec == NULL ||
-	    rounds->steps <= job_mesh_sync_steps_most(rounds->spec, &alone, rounds->chunks, batch);
+	    rounds->steps <= job_mesh_rounds_most(rounds, mesh, copies, batch);
 }
 
 static tr_status check_numbers(const Traind__V1__JobSpec *spec, const struct tr_sync_options *o,

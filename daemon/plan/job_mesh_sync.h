@@ -21,9 +21,6 @@ static inline uint32_t job_mesh_inner_tags(uint32_t copies, uint32_t owners)
 
 /* Whether replicas train on while a merge is under way, or what they have done goes on through it: daemon/worker/sharded_stream.h. */
 bool job_mesh_sync_streams(const struct tr_sync_options *options);
-/* Steps that a round may have, by what numbers them: for rounds by time. `batch`: sequences of a step. */
-uint64_t job_mesh_sync_steps_most(const Traind__V1__TrainSpec *spec, const struct mesh *mesh,
-    uint64_t chunks, uint64_t batch);
 /* What the longest round of replicas that train apart numbers has to fit. */
 struct job_mesh_rounds {
 	const Traind__V1__TrainSpec *spec; /* NULL: they do not, and nothing has to */
@@ -32,9 +29,12 @@ struct job_mesh_rounds {
 };
 struct job_mesh_rounds job_mesh_rounds_of(const Traind__V1__TrainSpec *spec,
     const Traind__V1__Mesh *mesh, const struct tr_sync_options *options);
-/* Whether it does over this mesh, also where one replica alone computes all of a step's `batch` sequences. */
+/* Steps that a round may have over this mesh, by what numbers them, also where one replica, of so many copies, computes all of a step's `batch` sequences. */
+uint64_t job_mesh_rounds_most(const struct job_mesh_rounds *rounds, const struct mesh *mesh,
+    uint32_t copies, uint64_t batch);
+/* Whether the longest one has no more. */
 bool job_mesh_rounds_fit(const struct job_mesh_rounds *rounds, const struct mesh *mesh,
-    uint64_t batch);
+    uint32_t copies, uint64_t batch);
 /* Of a job that has ranks and does not sum gradients at every step (job_sync_is_rare). `why`: "mesh.tp is 2". TR_EINVAL: begins with the key. */
 tr_status job_mesh_sync_check(const Traind__V1__JobSpec *spec, const char *why,
     struct tr_error *error);

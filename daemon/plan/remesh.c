@@ -24,8 +24,8 @@ static struct remesh_shape with_shards(const struct remesh *rules, uint32_t cont
 		copies = 1;
 	uint64_t replicas = mesh_workers(&rules->job.mesh) / (pp * tp * copies);
 
-	if (rules->sequences > 0 && replicas > rules->sequences)
-		replicas = rules->sequences;
+	if (rules->sequences > 0 && replicas * copies > rules->sequences)
+		replicas = rules->sequences > copies ? rules->sequences / copies : 1;
 	if (rules->strict && replicas > strict_batch_parts(rules->sequences))
 		replicas = strict_batch_parts(rules->sequences);
 	if (rules->strict)
@@ -49,7 +49,8 @@ struct remesh_shape remesh_best(const struct remesh *rules, uint32_t contributor
 			struct remesh_shape shape = with_shards(rules, contributors, pp, tp);
 			if (rules->strict && strict_width_parts(rules->config) % tp != 0)
 				continue;
-			if (!job_mesh_rounds_fit(&rules->apart, &shape.mesh, rules->sequences))
+			if (!job_mesh_rounds_fit(&rules->apart, &shape.mesh, shape.copies,
+			        rules->sequences))
 				continue;
 			if (ranks_shards(&shape.mesh) > ranks_shards(&best.mesh) &&
 			    fits(&shape, contributors) &&

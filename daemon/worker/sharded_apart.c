@@ -66,8 +66,9 @@ tr_status sharded_apart_make(struct trainer *t, struct tr_error *error)
 			    "x %zu MiB)",
 			    feedback ? " and what coding loses" : "", wanted, bytes >> 20);
 	}
-	a->mesh_steps_most = job_mesh_sync_steps_most(t->spec, &s->shards.mesh,
-	    sharded_apart_rounds(t).chunks, t->batch);
+	struct job_mesh_rounds rounds = sharded_apart_rounds(t);
+	a->mesh_steps_most = job_mesh_rounds_most(&rounds, &s->shards.mesh,
+	    (uint32_t)s->state->ranks.copies, t->batch);
 	return sharded_stream_make(t, error);
 }
 
@@ -124,6 +125,7 @@ void sharded_apart_begin_moments(struct trainer *t, uint64_t age, uint64_t linea
 	m->number = ranks_number(&t->sharded->next, t->sharded->self);
 	m->whole = false;
 	m->age = age;
+	m->used = t->counters->step;
 	m->lineage = lineage;
 }
 
@@ -287,6 +289,7 @@ static void say(struct trainer *t, const struct tr_round *round)
 	if (holds_moments(s)) {
 		word->lineage = (int64_t)a->moments.lineage;
 		word->age = (int64_t)a->moments.age;
+		word->used = (int64_t)a->moments.used;
 	}
 	word->lacks = a->own.lacks;
 	if (a->stream.shard == own_shard(s) && !a->own.lacks)

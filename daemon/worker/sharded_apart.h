@@ -64,8 +64,9 @@ struct apart_word {
 	int64_t step_ns;    /* of its newest steps; 0: not known */
 	int64_t norm, loss; /* bits of those of its newest step; of one copy, no loss */
 	int64_t lineage;    /* of its moments; 0: it has none of its shard */
-	int64_t age;        /* of these */
-	int64_t lacks;      /* 1: with ZeRO-1, of the newest step what other copies make of it */
+	int64_t age,
+	    used; /* of these: steps that they are of; the job's step at which the newest round that they were used in began */
+	int64_t lacks; /* 1: with ZeRO-1, of the newest step what other copies make of it */
 	int64_t work; /* the same of `work`, where that goes on through merges (sharded_stream.h) */
 };
 enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
@@ -74,9 +75,8 @@ enum { APART_WORDS = sizeof(struct apart_word) / sizeof(int64_t) };
 struct apart_part {
 	bool trains, anew; /* has a part in this merge; from the beginning of the round */
 	bool alike;        /* its workers have made their moments together */
-	uint64_t
-	    lineage; /* those that have any have made them together, and of each shard one has; else 0 */
-	bool goes_on; /* and their work, if that is to go on */
+	uint64_t lineage; /* that all of its shards have moments of, of several the newest; 0: none */
+	bool goes_on;     /* and their work, if that is to go on */
 	struct claim claim;
 	uint64_t share, steps; /* sequences of a step; steps to take */
 };
@@ -103,13 +103,13 @@ struct apart_moments {
 	/* With ZeRO-1 those that are owned with this number in a replica (ranks_number); or all, as they were read. */
 	uint32_t number;
 	bool whole;
-	uint64_t lineage, age;
+	uint64_t lineage, age, used;
 };
 
 /* On their way to another mesh. */
 struct apart_carried {
-	struct reshard moves;  /* s->coming's shards out of s->shards's, of one array */
-	uint64_t lineage, age; /* 0: there are none, all begin with fresh ones */
+	struct reshard moves;        /* s->coming's shards out of s->shards's, of one array */
+	uint64_t lineage, age, used; /* lineage 0: there are none, all begin with fresh ones */
 };
 
 /* What coding lost of this worker's movements. */
@@ -183,7 +183,7 @@ uint64_t sharded_apart_lineage(const struct apart_own *own, uint64_t before, dou
 uint64_t sharded_apart_steps(const struct trainer *t);
 /* What a mesh has to fit (daemon/plan/remesh.h); zeroed: nothing. */
 struct job_mesh_rounds sharded_apart_rounds(const struct trainer *t);
-/* With another mesh each replica begins from what was merged, with fresh moments: not for a better one where fewer steps are left than it takes to merge all of a model once more. */
+/* With another mesh each replica begins from what was merged, with one's moments: not for a better one where fewer steps are left than it takes to merge all of a model once more. */
 bool sharded_apart_may_change(const struct trainer *t);
 /* Are all steps done, and merged? */
 bool sharded_apart_is_done(const struct trainer *t);
@@ -211,9 +211,9 @@ bool sharded_inner_sound(struct trainer *t, const float *work, size_t count);
 
 /* ---- sharded_apart_moments.c: to another mesh, and to a copy that has come ---- */
 
-/* Of the moments of replica `replica`, by the roster; 0: some shard's are lacking, or they were not all made together. */
+/* By the roster, the newest of the moments that are there of each shard of replica `replica`; 0: there are none. */
 uint64_t sharded_lineage_of(const struct sharded *s, uint32_t replica);
-/* Whoever of this shard in this replica has no moments gets those of `lineage` from another copy, before the round's first step. */
+/* Whoever of this shard in this replica has no moments of `lineage` gets them from another copy, before the round's first step. */
 tr_status sharded_give_moments(struct trainer *t, uint64_t lineage, struct tr_error *error);
 /* In a round that changes the mesh, by all members: which moments go to whom, in a->carried. */
 tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,

@@ -1,5 +1,5 @@
 /* Moments of replicas that train apart, to another mesh (sharded_remesh.c), and to who has come into a replica whose other copies have them. Each replica has its own, and no table says who has which: all contributors say of what `lineage` theirs are (sharded_apart.h), so those that say the same
- * have made them together, whichever replica they were in. The first lineage whose workers hold all shards is taken, and all replicas of the other mesh begin with its moments, as all begin with one replica's where they go on from a
+ * have made them together, whichever replica they were in. Of the lineages of which all shards are there the newest is taken (a spare may have old ones), and all replicas of the other mesh begin with its moments, as all begin with one replica's where they go on from a
  * checkpoint. There may be none: its workers were a step apart when one of them died, or moments are by pieces (ZeRO-1). Then each replica begins with fresh ones. */
 #include <string.h>
 
@@ -15,7 +15,8 @@ static void say(struct trainer *t)
 		return;
 	s->apart->roster[s->self] = (struct apart_word){ .first = (int64_t)m->shard + 1,
 		.lineage = (int64_t)m->lineage,
-		.age = (int64_t)m->age };
+		.age = (int64_t)m->age,
+		.used = (int64_t)m->used };
 }
 
 /* By peer, the shard of whose moments of this lineage it holds. Are all shards held? */
@@ -47,12 +48,19 @@ static tr_status plan(struct trainer *t, const uint32_t held[TR_GROUP_PEERS_MAX]
 	    &s->apart->carried.moves, error);
 }
 
+/* Those that were used later, of as new ones those of more steps. */
+static bool is_newer(const struct apart_word *word, uint64_t used, uint64_t age)
+{
+	return (uint64_t)word->used != used ? (uint64_t)word->used > used
+	                                    : (uint64_t)word->age > age;
+}
+
 tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	struct apart_carried *carried = &s->apart->carried;
-	uint32_t held[TR_GROUP_PEERS_MAX];
+	uint32_t held[TR_GROUP_PEERS_MAX], newest[TR_GROUP_PEERS_MAX];
 	sharded_carry_none(s->apart);
 	memset(s->apart->roster, 0, TR_GROUP_PEERS_MAX * sizeof(*s->apart->roster));
 	if (s->self != RANKS_NONE)
@@ -60,13 +68,15 @@ tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
 	tr_status status = sharded_apart_exchange(t, round, error);
 	for (uint32_t i = 0; i < s->next.count && status == TR_OK; i++) {
 		const struct apart_word *word = &s->apart->roster[i];
-		if (!holders_of(s, word->lineage, held))
+		if ((carried->lineage != 0 && !is_newer(word, carried->used, carried->age)) ||
+		    !holders_of(s, word->lineage, held))
 			continue;
 		carried->lineage = (uint64_t)word->lineage;
 		carried->age = (uint64_t)word->age;
-		return plan(t, held, error);
+		carried->used = (uint64_t)word->used;
+		memcpy(newest, held, sizeof(newest));
 	}
-	return status;
+	return status == TR_OK && carried->lineage != 0 ? plan(t, newest, error) : status;
 }
 
 void sharded_carry_none(struct sharded_apart *a)
@@ -96,7 +106,8 @@ void sharded_adopt_moments(struct trainer *t)
 		.number = RANKS_NONE,
 		.whole = true,
 		.lineage = a->carried.lineage,
-		.age = a->carried.age };
+		.age = a->carried.age,
+		.used = a->carried.used };
 	s->held.first = s->held.second = NULL;
 }
 
@@ -107,27 +118,32 @@ static const struct apart_word *word_of(const struct sharded *s, uint32_t replic
 	return &s->apart->roster[ranks_member(&s->next, replica, number)];
 }
 
-uint64_t sharded_lineage_of(const struct sharded *s, uint32_t replica)
+static bool is_whole(const struct sharded *s, uint32_t replica, int64_t lineage)
 {
 	uint32_t shards = ranks_shards(&s->next.mesh), members = ranks_members(&s->next);
-	int64_t lineage = 0;
-	if (sharded_owners_share(s))
-		return 0; /* each has other pieces */
-	for (uint32_t k = 0; k < members && lineage == 0; k++)
-		lineage = word_of(s, replica, k)->lineage;
-	for (uint32_t k = 0; k < members; k++) {
-		int64_t own = word_of(s, replica, k)->lineage;
-		if (own != 0 && own != lineage)
-			return 0;
-	}
 	for (uint32_t shard = 0; shard < shards; shard++) {
 		bool there = false;
 		for (uint32_t k = shard; k < members; k += shards)
-			there = there || word_of(s, replica, k)->lineage != 0;
+			there = there || word_of(s, replica, k)->lineage == lineage;
 		if (!there)
-			return 0;
+			return false;
 	}
-	return (uint64_t)lineage;
+	return lineage != 0;
+}
+
+uint64_t sharded_lineage_of(const struct sharded *s, uint32_t replica)
+{
+	const struct apart_word *newest = NULL;
+	if (sharded_owners_share(s))
+		return 0; /* each has other pieces */
+	for (uint32_t k = 0; k < ranks_members(&s->next); k++) {
+		const struct apart_word *word = word_of(s, replica, k);
+		if ((newest == NULL ||
+		        is_newer(word, (uint64_t)newest->used, (uint64_t)newest->age)) &&
+		    is_whole(s, replica, word->lineage))
+			newest = word;
+	}
+	return newest != NULL ? (uint64_t)newest->lineage : 0;
 }
 
 static tr_status give(struct trainer *t, unsigned which, uint32_t root, struct tr_error *error)
@@ -150,13 +166,13 @@ tr_status sharded_give_moments(struct trainer *t, uint64_t lineage, struct tr_er
 	uint32_t root = s->copies.count, lacking = 0;
 	tr_status status = TR_OK;
 	for (uint32_t i = s->copies.count; i > 0; i--) {
-		bool has = roster[s->copies.members[i - 1]].lineage != 0;
+		bool has = roster[s->copies.members[i - 1]].lineage == (int64_t)lineage;
 		root = has ? i - 1 : root;
 		lacking += !has;
 	}
 	if (lacking == 0)
 		return TR_OK;
-	if (own->lineage == 0)
+	if (own->lineage != (int64_t)lineage)
 		sharded_apart_begin_moments(t, 0,
 		    0); /* until all of them have come they are nobody's */
 	for (unsigned which = 0; which < 2 && status == TR_OK; which++)
@@ -167,7 +183,7 @@ tr_status sharded_give_moments(struct trainer *t, uint64_t lineage, struct tr_er
 		status = sharded_barrier(t, TAG_GIVEN + 2, &s->copies, error);
 	for (unsigned which = 0; which < 2 && status == TR_OK; which++)
 		status = tr_release(t->group, TAG_GIVEN + which, error);
-	if (status == TR_OK && own->lineage == 0)
+	if (status == TR_OK && own->lineage != (int64_t)lineage)
 		sharded_apart_begin_moments(t, (uint64_t)roster[s->copies.members[root]].age,
 		    lineage);
 	return status;

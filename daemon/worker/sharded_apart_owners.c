@@ -3,7 +3,7 @@
  * it: the step is taken all the same, once and for all, and where the round begins again the roster says so, and all copies of the shard give each other the pieces again, which are the same bits: as long as one of them lacks some, none has heard that all have them, and so none has changed its work at a take
  * (sharded_stream.c).
  *
- * Moments are of no other use than their replica's, so pieces go from nobody to nobody: who has other workers beside it begins with fresh ones, all pieces, as without it. A checkpoint has the pieces of one
+ * Moments are of no other use than their replica's, so pieces go from nobody to nobody: who has other workers beside it begins with fresh ones, all pieces. A checkpoint has the pieces of one
  * replica, from their owners. */
 #include "daemon/plan/job_mesh_sync.h"
 #include "daemon/worker/trainer_inside.h"
@@ -16,9 +16,7 @@ uint32_t sharded_owners_now(const struct trainer *t)
 	uint64_t copies = s->state->ranks.copies;
 	if (s->apart == NULL)
 		return t->zero_owners;
-	if (copies < 2) /* of a smaller mesh than the job's */
-		return 0;
-	return t->zero_owners < copies ? t->zero_owners : (uint32_t)copies;
+	return t->zero_owners < copies ? t->zero_owners : 0;
 }
 
 unsigned sharded_owned(const struct trainer *t, struct owners_range ranges[2])

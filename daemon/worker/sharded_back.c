@@ -357,6 +357,7 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 	t->final_written = t->final_failed = false;
 	if (s->apart != NULL) {
 		s->apart->lost.shard = RANKS_NONE;
+		s->apart->moments.shard = RANKS_NONE; /* of steps that were undone */
 		s->state->merges = s->apart->stream.on ? sharded_stream_merges(t, to) : 0;
 		sharded_stream_drop(t);
 	}

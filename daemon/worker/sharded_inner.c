@@ -224,6 +224,8 @@ bool sharded_inner_sound(struct trainer *t, const float *work, size_t count)
 	    s->self, s->rank, (unsigned long long)(t->counters->step + s->apart->own.steps));
 	trainer_report_event(t, event);
 	sharded_clear_moments(t);
+	/* They are of no lineage: its replica begins with fresh ones as a whole. */
+	sharded_apart_begin_moments(t, 0, 0);
 	return false;
 }
 
@@ -250,6 +252,7 @@ void sharded_inner_take(struct trainer *t, double norm)
 	own->lacks = sharded_owners_share(t->sharded);
 	m->lineage = sharded_apart_lineage(own, m->lineage, norm);
 	sharded_stream_count(t, (double)(own->share * t->layout.config.context), norm);
+	m->used = t->counters->step;
 	if (isfinite(norm))
 		m->age++;
 	tell_skipped(t, by.step, !isfinite(norm));

@@ -223,6 +223,15 @@ static void apart(void **state)
 	assert_mesh(remesh_best(&rules, 6), 1, 3, 2);
 	assert_mesh(remesh_best(&rules, 5), 2, 3, 1);
 	assert_mesh(remesh_best(&rules, 1), 6, 1, 1);
+	/* Of two copies that are alone each computes a half: what it has of sums fits. */
+	struct remesh_shape three = shape_of(3, 1, 2);
+	three.copies = 3;
+	struct remesh copied = rules_of(three);
+	copied.sequences = 8;
+	copied.apart = rules.apart;
+	copied.apart.steps = JOB_MESH_SUMS_MAX / (4 * 4 * 6);
+	assert_mesh(remesh_best(&copied, 5), 2, 1, 2);
+	assert_mesh(remesh_best(&copied, 3), 6, 1, 1); /* one would have all of them */
 	/* Nor does one that sends messages between stages fit, whatever it is. */
 	rules.apart.steps = JOB_MESH_MESSAGES_MAX;
 	assert_mesh(remesh_best(&rules, 5), 6, 1, 1);
@@ -269,6 +278,25 @@ static void copies(void **state)
 	}
 }
 
+/* Each copy of a replica that there is has a sequence. */
+static void copies_of_few_sequences(void **state)
+{
+	(void)state;
+	struct model_config five = model; /* tp 5 or none */
+	five.width = 40;
+	five.heads = five.kv_heads = 5;
+	five.head_width = 8;
+	five.hidden = 160;
+	struct remesh_shape job = shape_of(2, 1, 5);
+	job.copies = 2;
+	struct remesh rules = rules_of(job);
+	rules.config = &five;
+	rules.sequences = 2;
+	struct remesh_shape best = remesh_best(&rules, 4);
+	assert_mesh(best, 2, 1, 1);
+	assert_int_equal(best.copies, 2);
+}
+
 /* There and back, by copies alone. */
 static void fewer_copies_and_back(void **state)
 {
@@ -303,6 +331,7 @@ int main(void)
 		cmocka_unit_test(apart),
 		cmocka_unit_test(by_steps),
 		cmocka_unit_test(copies),
+		cmocka_unit_test(copies_of_few_sequences),
 		cmocka_unit_test(fewer_copies_and_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

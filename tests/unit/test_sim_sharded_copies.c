@@ -68,6 +68,47 @@ static void fewer_copies_and_back(void **state)
 	assert_true(struck > SEEDS && remeshes > SEEDS && carried > SEEDS / 2 && backs < SEEDS / 4);
 }
 
+/* (A spare that had been in another replica kept its moments, and when it took a rank beside one whose moments were newer all copies began with fresh ones; a change of mesh took the first moments that were whole, of a replica that was lost long ago;
+ * with as many owners as copies who took another number began afresh. The simulator's reference looks what there was.) */
+static void the_newest_moments_are_kept(void **state)
+{
+	(void)state;
+	static const struct {
+		struct mesh mesh;
+		uint32_t copies, owners;
+		bool smaller;
+		unsigned victims[4];
+		uint64_t steps[4];
+		unsigned count;
+	} runs[] = {
+		{ { { 4, 1, 1 } }, 2, 0, false, { 0, 2 }, { 6, 15 }, 2 },
+		{ { { 6, 1, 1 } }, 3, 0, true, { 0, 4, 2, 1 }, { 6, 15, 15, 15 }, 4 },
+		{ { { 6, 1, 1 } }, 3, 0, true, { 3, 0, 1, 4 }, { 6, 15, 15, 15 }, 4 },
+		{ { { 4, 1, 1 } }, 2, 2, false, { 0 }, { 6 }, 1 },
+		{ { { 4, 1, 1 } }, 2, 2, false, { 2 }, { 6 }, 1 },
+	};
+	for (unsigned i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
+		for (uint64_t turn = 0; turn < 4; turn++) {
+			struct play_case what = { .mesh = runs[i].mesh,
+				.preset = MODEL_GPT2,
+				.apart = true,
+				.copies = runs[i].copies,
+				.owners = runs[i].owners,
+				.smaller = runs[i].smaller,
+				.steps = 30,
+				.fault_count = runs[i].count };
+			for (unsigned k = 0; k < what.fault_count; k++)
+				what.faults[k] = (struct play_fault){ .kind = PLAY_KILL,
+					.victim = runs[i].victims[k],
+					.step = runs[i].steps[k],
+					.instruction = 9 + 7 * turn,
+					.returns_us = runs[i].smaller ? 0 : SECOND };
+			if (play_run(&sim, &play, CASE_SEED, false, &what) > 0)
+				fail_case(&what, CASE_SEED);
+			assert_true(play.steps_done > 0 && play.struck == what.fault_count);
+		}
+}
+
 /* A replica loses a worker of one copy in a checkpoint's round, or a worker of each: what is written is one replica's all the same, or without moments. */
 static void a_checkpoint_of_several_copies(void **state)
 {
@@ -179,6 +220,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replicas_of_several_copies),
 		cmocka_unit_test(fewer_copies_and_back),
+		cmocka_unit_test(the_newest_moments_are_kept),
 		cmocka_unit_test(a_checkpoint_of_several_copies),
 		cmocka_unit_test(work_that_a_take_changed_is_not_given_again),
 		cmocka_unit_test(named_seeds_hold),

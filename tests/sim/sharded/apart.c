@@ -159,6 +159,57 @@ static bool has_work(const struct tr_group *g, const struct walk *w)
 	    a->stream.lineage == (begins ? w->begin : w->work[a->own.steps]);
 }
 
+/* Does the roster have moments of this lineage of each of so many shards? `replica` RANKS_NONE: in any replica, of the mesh that is left. */
+static bool is_whole(const struct sharded *s, uint32_t replica, int64_t lineage, uint32_t shards)
+{
+	bool there[TR_GROUP_PEERS_MAX] = { false };
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < s->next.count && lineage != 0; i++) {
+		const struct apart_word *word = &s->apart->roster[i];
+		uint32_t rank = s->next.peers[i].rank;
+		bool counts = word->lineage == lineage;
+		uint32_t shard = replica == RANKS_NONE ? (uint32_t)word->first - 1
+		    : rank != RANKS_NONE               ? ranks_shard(&s->next.mesh, rank)
+		                                       : 0;
+		if (replica != RANKS_NONE)
+			counts = counts && ranks_replica(&s->next, i) == replica;
+		if (!counts || there[shard])
+			continue;
+		there[shard] = true;
+		count++;
+	}
+	return count == shards;
+}
+
+/* A replica begins with fresh moments only where some shard's are lacking, or with ZeRO-1. */
+static void check_fresh(const struct tr_group *g)
+{
+	const struct sharded *s = g->trainer->sharded;
+	uint32_t replica = ranks_replica(&s->next, s->self);
+	for (uint32_t i = 0; i < s->next.count; i++)
+		if (s->owners == 0 && s->apart->roster[i].age > 0 &&
+		    is_whole(s, replica, s->apart->roster[i].lineage, ranks_shards(&s->next.mesh)))
+			sim_violation(g->sim,
+			    "S2: n%u begins with fresh moments, where its replica has some of each "
+			    "shard",
+			    g->number);
+}
+
+void apart_check_carried(const struct tr_group *g)
+{
+	const struct sharded *s = g->trainer->sharded;
+	const struct apart_carried *carried = &s->apart->carried;
+	for (uint32_t i = 0; i < s->next.count; i++) {
+		const struct apart_word *word = &s->apart->roster[i];
+		bool newer = carried->lineage == 0 || (uint64_t)word->used > carried->used;
+		if (newer && is_whole(s, RANKS_NONE, word->lineage, ranks_shards(&s->shards.mesh)))
+			sim_violation(g->sim,
+			    "S2: moments that were used at step %lu are carried into another mesh, "
+			    "not those of step %lu",
+			    (unsigned long)carried->used, (unsigned long)word->used);
+	}
+}
+
 struct walk *apart_walk_of(struct tr_group *g)
 {
 	struct play *play = g->play;
@@ -175,6 +226,8 @@ struct walk *apart_walk_of(struct tr_group *g)
 	if (own->steps > 0 || own->taken)
 		return NULL;
 	check_rate(g);
+	if (m->age == 0)
+		check_fresh(g);
 	const struct moments *begin = moments_of(play, m, t->counters->step);
 	struct walk *w = calloc(1, sizeof(*w));
 	if (w == NULL)

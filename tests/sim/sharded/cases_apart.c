@@ -35,6 +35,9 @@ static const struct copied copied_remeshes[] = {
 	{ { 4, 1, 1 }, 2 },
 	{ { 2, 1, 3 }, 2 },
 	{ { 2, 3, 1 }, 2 },
+	{ { 6, 1, 1 }, 3 },
+	{ { 4, 1, 2 }, 2 },
+	{ { 6, 1, 1 }, 2 },
 };
 #define COPIED_REMESHES_ALL 4
 #define COPIED_REMESHES     (sizeof(copied_remeshes) / sizeof(copied_remeshes[0]))
@@ -138,16 +141,23 @@ static void make_smaller(struct play_case *what, uint64_t number, bool copies)
 		set_copied(what, &copied_remeshes[number / 3 % COPIED_REMESHES]);
 	else
 		case_set_mesh(what, split[number / 3 % 8], 0);
-	if (copies && number / 48 % 3 == 2)
-		what->owners = 1 + number / 144 % 2;
+	if (copies && number / 66 % 3 == 2)
+		what->owners = 1 + number / 198 % 2;
 	what->smaller = true;
-	what->spares = 0;
 	what->steps = STEPS_MOST;
 	unsigned workers = mesh_workers(&what->mesh), killed = workers - members_of(what) + 1;
-	if (copies && killed + others + 2 < workers && number / 24 % 2 == 1)
-		killed += 1 + (unsigned)(number / 48 % (workers - killed - 1));
-	if (killed + others > SIM_NODES_MAX - workers) /* who comes is a process more */
+	what->spares = copies && killed < 3 && number / 33 % 4 == 3;
+	workers += what->spares;
+	killed += what->spares;
+	if (copies && killed + others + 2 < workers && number / 33 % 2 == 1)
+		killed += 1 + (unsigned)(number / 66 % (workers - killed - 1));
+	if (killed > PLAY_FAULTS_MAX)
+		killed = PLAY_FAULTS_MAX;
+	/* Who comes is a process more. */
+	if (killed + others > SIM_NODES_MAX - workers || killed + others > PLAY_FAULTS_MAX)
 		others = 0;
+	/* One after another: who is left of a replica is a spare for a while, with what it holds. */
+	uint64_t later = copies && number / 33 % 3 == 1 && number % 3 != 2 ? PLAY_INNER_STEPS : 0;
 	uint64_t step = what->faults[0].step + 2 * PLAY_INNER_STEPS;
 	if (number % 3 == 2) {
 		make_streams(what, number / 3);
@@ -171,7 +181,7 @@ static void make_smaller(struct play_case *what, uint64_t number, bool copies)
 		}
 		*fault = (struct play_fault){ .kind = PLAY_KILL,
 			.victim = (unsigned)((number + i) % workers),
-			.step = step,
+			.step = step + i * later,
 			.instruction = draw % 40,
 			.returns_us = draw / 64 % 5 == 0 ? 0
 			                                 : 2 * SECOND + draw / 64 % 5 * 200 * MS };

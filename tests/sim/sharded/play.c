@@ -167,6 +167,8 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	const struct sharded_state *common = g->trainer->sharded->state;
 	bool changes = !mesh_equal(mesh, &play->mesh) || common->ranks.copies != play->copies;
 	play->remeshes += changes;
+	if (changes && play->apart != NULL && common->born != 0)
+		apart_check_carried(g);
 	play->carried += changes && sharded_carried_places(g->trainer->sharded) > 0 &&
 	    g->trainer->sharded->apart->carried.age > 0;
 	const struct dealing *dealing = &g->trainer->sharded->state->dealing;

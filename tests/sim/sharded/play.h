@@ -341,6 +341,8 @@ void reference_check_outer(struct tr_group *g, uint64_t step, const float *param
 /* ---- apart.c ---- */
 void apart_create(struct play *play);
 void apart_finish(struct play *play);
+/* The mesh became another one: with the newest moments that are whole. */
+void apart_check_carried(const struct tr_group *g);
 /* A step of a replica. */
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
     size_t first, size_t end);
