@@ -20,5 +20,7 @@ void gemm_nt(size_t m, size_t n, size_t k, real alpha, const real *a, size_t a_s
 /* C[m, n] = alpha A[k, m]^T B[k, n] + beta C */
 void gemm_tn(size_t m, size_t n, size_t k, real alpha, const real *a, size_t a_stride,
     const real *b, size_t b_stride, real beta, real *c, size_t c_stride);
+/* C[n, m] = A[m, n]^T */
+void gemm_transpose(size_t m, size_t n, const real *a, size_t a_stride, real *c, size_t c_stride);
 
 #endif

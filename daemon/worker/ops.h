@@ -58,9 +58,9 @@ struct adamw {
 #define ATTENTION_TILE 64
 
 /* Numbers of scratch that attention (x1) and attention_backward (x2) need for one thread. */
-static inline size_t attention_scratch(size_t length)
+static inline size_t attention_scratch(size_t length, size_t head)
 {
-	return (size_t)ATTENTION_TILE * ((length + 15) / 16 * 16);
+	return (ATTENTION_TILE + head) * ((length + 15) / 16 * 16);
 }
 
 struct ops {

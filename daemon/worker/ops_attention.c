@@ -1,7 +1,7 @@
 /* Causal self-attention of one sequence, in tiles of query rows, so that never more than
  * ATTENTION_TILE x length scores exist; the backward pass makes them again from the rows' maximum
- * and scale (as FlashAttention does, Dao et al., 2205.14135). Keys that no row of a tile may see
- * are not computed.
+ * and scale (as FlashAttention does, Dao et al., 2205.14135). A tile's products are made in steps
+ * of fewer rows, and keys that no row of a step may see are not computed.
  */
 #include <string.h>
 
@@ -10,6 +10,10 @@
 #include "daemon/worker/lanes.h"
 #include "daemon/worker/ops.h"
 
+/* Rows of a tile that are multiplied at once: with fewer less is computed in vain, but BLAS is slower. */
+#define ATTENTION_STEP 32
+
+/* Also a step of one. */
 struct OP(tile) {
 	size_t first, rows; /* queries */
 	size_t keys;        /* visible to the last of them */
@@ -21,6 +25,14 @@ static struct OP(tile) OP(tile_at)(size_t first, size_t length)
 	size_t rows = length - first < ATTENTION_TILE ? length - first : ATTENTION_TILE;
 	size_t keys = first + rows;
 	return (struct OP(tile)){ first, rows, keys, (keys + LANES - 1) / LANES * LANES };
+}
+
+/* From row `row` of the tile on. */
+static struct OP(tile) OP(step_at)(const struct OP(tile) * tile, size_t row)
+{
+	size_t left = tile->rows - row, rows = left < ATTENTION_STEP ? left : ATTENTION_STEP;
+	size_t first = tile->first + row;
+	return (struct OP(tile)){ first, rows, first + rows, tile->stride };
 }
 
 static size_t OP(qkv_stride)(const struct attention *shape)
@@ -39,18 +51,52 @@ static size_t OP(to_values)(const struct attention *shape)
 	return shape->kv_heads * shape->head;
 }
 
-/* scores[rows, keys] = Q K^T / sqrt(head width) */
-static void OP(scores)(const struct attention *shape, const struct OP(tile) * tile, const real *q,
-    const real *k, real scale, real *scores)
-{
-	size_t qkv = OP(qkv_stride)(shape), head = shape->head;
-	gemm_nt(tile->rows, tile->keys, head, scale, q + tile->first * qkv, qkv, k, qkv, 0, scores,
-	    tile->stride);
-}
-
 static size_t OP(round_up)(size_t count)
 {
 	return (count + LANES - 1) / LANES * LANES;
+}
+
+/* Keys or values of a head, as [head, length]: OpenBLAS multiplies by them faster than by what it has to turn itself, and most of them are multiplied by several times. */
+static void OP(transpose)(const struct attention *shape, const real *x, real *turned)
+{
+	gemm_transpose(shape->length, shape->head, x, OP(qkv_stride)(shape), turned,
+	    OP(round_up)(shape->length));
+}
+
+/* y[rows, keys] = scale X K^T, of what the tile's rows may see; of a step's other keys y stays as it is. */
+static void OP(by_keys)(const struct attention *shape, const struct OP(tile) * tile, real scale,
+    const real *x, size_t x_stride, const real *turned, real *y)
+{
+	for (size_t row = 0; row < tile->rows; row += ATTENTION_STEP) {
+		struct OP(tile) step = OP(step_at)(tile, row);
+		gemm_nn(step.rows, step.keys, shape->head, scale, x + row * x_stride, x_stride,
+		    turned, OP(round_up)(shape->length), 0, y + row * tile->stride, tile->stride);
+	}
+}
+
+/* y[rows, head] = P V, where P is zero of what the rows may not see. */
+static void OP(by_rows)(const struct attention *shape, const struct OP(tile) * tile, const real *p,
+    const real *v, real *y, size_t y_stride)
+{
+	for (size_t row = 0; row < tile->rows; row += ATTENTION_STEP) {
+		struct OP(tile) step = OP(step_at)(tile, row);
+		gemm_nn(step.rows, shape->head, step.keys, 1, p + row * tile->stride, tile->stride,
+		    v, OP(qkv_stride)(shape), 0, y + row * y_stride, y_stride);
+	}
+}
+
+/* y[keys, head] = P^T X + beta y. */
+static void OP(to_keys_gradient)(const struct attention *shape, const struct OP(tile) * tile,
+    const real *p, const real *x, size_t x_stride, real beta, real *y)
+{
+	size_t stride = OP(qkv_stride)(shape), done = 0;
+	for (size_t row = 0; row < tile->rows; row += ATTENTION_STEP) {
+		struct OP(tile) step = OP(step_at)(tile, row);
+		gemm_tn(step.keys - done, shape->head, tile->rows - row, 1,
+		    p + row * tile->stride + done, tile->stride, x + row * x_stride, x_stride, beta,
+		    y + done * stride, stride);
+		done = step.keys;
+	}
 }
 
 /* The key of a head's dropout. */
@@ -100,13 +146,17 @@ void OP(attention)(const struct attention *shape, const real *qkv, real *out, re
 	size_t length = shape->length, head = shape->head, width = shape->heads * head;
 	size_t stride = OP(qkv_stride)(shape);
 	real scale = (real)(1.0 / sqrt((double)head));
+	real *turned = scratch + ATTENTION_TILE * OP(round_up)(length);
 	for (size_t h = 0; h < shape->heads; h++) {
 		const real *q = qkv + h * head, *k = q + OP(to_keys)(shape, h);
 		const real *v = k + OP(to_values)(shape);
 		real *max = row_max + h * length, *sum = row_scale + h * length;
+		if (h % (shape->heads / shape->kv_heads) == 0)
+			OP(transpose)(shape, k, turned);
 		for (size_t first = shape->first; first < length; first += ATTENTION_TILE) {
 			struct OP(tile) tile = OP(tile_at)(first, length);
-			OP(scores)(shape, &tile, q, k, scale, scratch);
+			OP(by_keys)
+			(shape, &tile, scale, q + first * stride, stride, turned, scratch);
 			for (size_t i = 0; i < tile.rows; i++)
 				sum[first + i] = OP(softmax_row)(scratch + i * tile.stride,
 				    first + i + 1, tile.stride, &max[first + i]);
@@ -115,8 +165,7 @@ void OP(attention)(const struct attention *shape, const real *qkv, real *out, re
 				(shape->dropout, OP(head_key)(shape, h), &tile, scratch);
 			}
 			real *o = out + first * width + h * head;
-			gemm_nn(tile.rows, head, tile.keys, 1, scratch, tile.stride, v, stride, 0,
-			    o, width);
+			OP(by_rows)(shape, &tile, scratch, v, o, width);
 			for (size_t i = 0; i < tile.rows; i++)
 				for (size_t c = 0; c < head; c++)
 					o[i * width + c] *= sum[first + i];
@@ -149,7 +198,7 @@ static void OP(score_gradients)(const struct OP(tile) * tile, size_t width, size
 		real sum = lanes_dot(dout + i * width, out + i * width, head);
 		real *row = p + i * tile->stride;
 		const real *drow = dp + i * tile->stride;
-		for (size_t j = 0; j < tile->keys; j++)
+		for (size_t j = 0; j <= tile->first + i; j++)
 			row[j] *= (drow[j] - sum) * scale;
 	}
 }
@@ -159,18 +208,19 @@ static void OP(dropped_gradients)(const struct dropout *d, uint64_t head_key,
     const struct OP(tile) * tile, size_t width, size_t head, const real *dout, const real *out,
     real scale, real *restrict p, real *restrict dp)
 {
-	uint32_t keys = (uint32_t)tile->keys;
 	real kept = d->scale;
 	int32_t below = d->below;
 	for (size_t i = 0; i < tile->rows; i++) {
 		real sum = lanes_dot(dout + i * width, out + i * width, head);
 		real *restrict row = p + i * tile->stride, *restrict drow = dp + i * tile->stride;
+		uint32_t valid = (uint32_t)(tile->first + i + 1);
 		uint64_t key = dropout_key(head_key, tile->first + i);
-		for (uint32_t j = 0; j < keys; j++) {
+		for (uint32_t j = 0; j < valid; j++) {
 			real by = dropout_draw(key, j) < below ? 0 : kept;
 			drow[j] = row[j] * ((drow[j] * by - sum) * scale);
 			row[j] *= by;
 		}
+		memset(drow + valid, 0, (tile->stride - valid) * sizeof(*drow));
 	}
 }
 
@@ -181,12 +231,18 @@ void OP(attention_backward)(const struct attention *shape, const real *qkv, cons
 	size_t group = shape->heads / shape->kv_heads, stride = OP(qkv_stride)(shape);
 	size_t last = (length - 1) / ATTENTION_TILE * ATTENTION_TILE;
 	real scale = (real)(1.0 / sqrt((double)head));
-	real *p = scratch, *dp = scratch + attention_scratch(length);
+	real *p = scratch, *dp = scratch + attention_scratch(length, head);
+	real *k_turned = p + ATTENTION_TILE * OP(round_up)(length);
+	real *v_turned = dp + ATTENTION_TILE * OP(round_up)(length);
 	for (size_t h = 0; h < shape->heads; h++) {
 		const real *q = qkv + h * head, *k = q + OP(to_keys)(shape, h);
 		const real *v = k + OP(to_values)(shape);
 		real *dq = dqkv + h * head, *dk = dq + OP(to_keys)(shape, h);
 		real *dv = dk + OP(to_values)(shape);
+		if (h % group == 0) {
+			OP(transpose)(shape, k, k_turned);
+			OP(transpose)(shape, v, v_turned);
+		}
 		/* The last tile sees every key, so that of a group's first head writes dk and dv and
 		 * the others add. */
 		for (size_t first = last + ATTENTION_TILE; first > 0;) {
@@ -195,10 +251,11 @@ void OP(attention_backward)(const struct attention *shape, const real *qkv, cons
 			struct OP(tile) t = OP(tile_at)(first, length);
 			const real *o = out + first * width + h * head;
 			const real *d = dout + first * width + h * head;
-			OP(scores)(shape, &t, q, k, scale, p);
+			const real *x = q + first * stride;
+			OP(by_keys)(shape, &t, scale, x, stride, k_turned, p);
 			OP(probabilities)
 			(&t, row_max + h * length + first, row_scale + h * length + first, p);
-			gemm_nt(t.rows, t.keys, head, 1, d, width, v, stride, 0, dp, t.stride);
+			OP(by_keys)(shape, &t, 1, d, width, v_turned, dp);
 			const real *ds = p;
 			if (shape->dropout != NULL) {
 				OP(dropped_gradients)
@@ -206,13 +263,11 @@ void OP(attention_backward)(const struct attention *shape, const real *qkv, cons
 				    scale, p, dp);
 				ds = dp;
 			}
-			gemm_tn(t.keys, head, t.rows, 1, p, t.stride, d, width, beta, dv, stride);
+			OP(to_keys_gradient)(shape, &t, p, d, width, beta, dv);
 			if (shape->dropout == NULL)
 				OP(score_gradients)(&t, width, head, d, o, dp, scale, p);
-			gemm_nn(t.rows, head, t.keys, 1, ds, t.stride, k, stride, 0,
-			    dq + first * stride, stride);
-			gemm_tn(t.keys, head, t.rows, 1, ds, t.stride, q + first * stride, stride,
-			    beta, dk, stride);
+			OP(by_rows)(shape, &t, ds, k, dq + first * stride, stride);
+			OP(to_keys_gradient)(shape, &t, ds, x, stride, beta, dk);
 		}
 	}
 }

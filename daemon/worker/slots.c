@@ -153,7 +153,7 @@ static size_t carve_working(struct model *m, struct carver *c)
 		s->wide = carve(c, chunk * config->hidden);
 		s->narrow = carve(c,
 		    chunk * (C > model_queries(config) ? C : model_queries(config)));
-		s->attention = carve(c, 2 * attention_scratch(config->context));
+		s->attention = carve(c, 2 * attention_scratch(config->context, config->head_width));
 		busy = t < m->max_sequences ? c->used : busy;
 	}
 	m->bytes.threads = (busy - before) * sizeof(real);

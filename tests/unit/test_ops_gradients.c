@@ -280,7 +280,7 @@ struct attention_case {
 
 static void attend(const struct attention_case *c, double *out, double *max, double *scale)
 {
-	double *scratch = zeroed(attention_scratch(c->shape.length));
+	double *scratch = zeroed(attention_scratch(c->shape.length, c->shape.head));
 	OP(attention)(&c->shape, c->qkv, out, max, scale, scratch);
 	free(scratch);
 }
@@ -341,7 +341,7 @@ static void attention_with(size_t length, size_t head, size_t heads, size_t kv_h
 		filled(1, all), filled(2, count) };
 	double *out = zeroed(count + 2 * rows);
 	double *dqkv = zeroed(all);
-	double *scratch = zeroed(2 * attention_scratch(length));
+	double *scratch = zeroed(2 * attention_scratch(length, head));
 	attend(&c, out, out + count, out + count + rows);
 	assert_attention(&c, out);
 	OP(attention_backward)
