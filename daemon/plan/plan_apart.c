@@ -54,13 +54,8 @@ static double all_s(const struct plan_layout *l, const struct plan *plan)
 {
 	double most = 0;
 
-	for (uint32_t rank = 0; rank < l->pp && l->dp > 1; rank++) {
-		const struct plan_ring *ring = &l->rings[rank];
-		most = fmax(most,
-		    2 * ring->latency_s +
-		        plan_layout_reduce_bytes(l, plan, rank) * ring->crossings /
-		            l->in->cluster->links[ring->link].bandwidth_bytes_per_s);
-	}
+	for (uint32_t rank = 0; rank < l->pp && l->dp > 1; rank++)
+		most = fmax(most, plan_layout_reduce_s(l, plan, rank));
 	return most + 2 * l->farthest_s + l->in->costs->round_s;
 }
 

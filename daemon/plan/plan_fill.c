@@ -245,11 +245,8 @@ static double reduction_s(const struct plan_layout *l, const struct plan *plan)
 	double worst = 0, earlier = 0;
 
 	for (uint32_t rank = 0; rank < l->pp && plan_apart_summed(l) > 1; rank++) {
-		const struct plan_ring *ring = &l->rings[rank];
 		double backward = l->stage_s[rank].backward_s,
-		       takes = 2 * ring->latency_s * plan_layout_levels(l) +
-		    plan_layout_reduce_bytes(l, plan, rank) * ring->crossings /
-		        l->in->cluster->links[ring->link].bandwidth_bytes_per_s;
+		       takes = plan_layout_reduce_s(l, plan, rank);
 		double buckets = plan->layers_of[rank];
 		double left = l->in->cluster->busy || l->in->batch_parts > 0
 		    ? takes

@@ -492,6 +492,14 @@ double plan_layout_reduce_bytes(const struct plan_layout *l, const struct plan *
 	                              : collective_bytes_sent(COLLECTIVE_ALL_REDUCE, all, l->dp);
 }
 
+double plan_layout_reduce_s(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	const struct plan_ring *ring = &l->rings[rank];
+
+	return 2 * ring->latency_s * plan_layout_levels(l) +
+	    plan_layout_reduce_bytes(l, plan, rank) * ring->crossings / bandwidth(l, ring->link);
+}
+
 static void tensor_traffic(struct plan_layout *l, const struct plan *plan, uint32_t replica,
     uint32_t rank)
 {

@@ -130,6 +130,9 @@ double plan_layout_table_bytes(const struct plan_layout *layout);
 /* ZeRO-1: adds to bytes[links] what new parameters take that go to workers which do not own their moments. */
 void plan_layout_add_pieces(const struct plan_layout *layout, const struct plan *plan,
     double *bytes);
+/* Seconds that this takes. */
+double plan_layout_reduce_s(const struct plan_layout *layout, const struct plan *plan,
+    uint32_t rank);
 /* Sums that a gradient over dp goes through, one behind the other: of a strict job one for each doubling of the replicas. */
 uint32_t plan_layout_levels(const struct plan_layout *layout);
 /* Bytes that one worker of a pipeline rank sends to have its gradients summed over dp, or where replicas train apart to merge: of a strict job whole ones to another replica, and to another of these, up to all. */

@@ -20,11 +20,16 @@ struct OP(tile) {
 	size_t stride;      /* of the scores */
 };
 
+static size_t OP(round_up)(size_t count)
+{
+	return (count + LANES - 1) / LANES * LANES;
+}
+
 static struct OP(tile) OP(tile_at)(size_t first, size_t length)
 {
 	size_t rows = length - first < ATTENTION_TILE ? length - first : ATTENTION_TILE;
 	size_t keys = first + rows;
-	return (struct OP(tile)){ first, rows, keys, (keys + LANES - 1) / LANES * LANES };
+	return (struct OP(tile)){ first, rows, keys, OP(round_up)(keys) };
 }
 
 /* From row `row` of the tile on. */
@@ -49,11 +54,6 @@ static size_t OP(to_keys)(const struct attention *shape, size_t h)
 static size_t OP(to_values)(const struct attention *shape)
 {
 	return shape->kv_heads * shape->head;
-}
-
-static size_t OP(round_up)(size_t count)
-{
-	return (count + LANES - 1) / LANES * LANES;
 }
 
 /* Keys or values of a head, as [head, length]: OpenBLAS multiplies by them faster than by what it has to turn itself, and most of them are multiplied by several times. */

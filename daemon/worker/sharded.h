@@ -316,6 +316,9 @@ void sharded_rank_anew(const struct trainer *t, const struct ranks *now,
 /* s->coming and s->moves, from what s->next's peers hold to what `next`'s have with another dealing. */
 tr_status sharded_plan_change(struct trainer *t, const struct dealing *dealing,
     const struct ranks *next, struct tr_error *error);
+/* From what peers hold, by index, to what `next`'s ranks have of s->coming. */
+tr_status sharded_plan_moves(const struct sharded *s, const uint32_t *held,
+    const struct ranks *next, struct reshard *moves, struct tr_error *error);
 /* This round makes the change that was planned, or training goes back. */
 tr_status sharded_change(struct trainer *t, const struct ranks *next, struct tr_error *error);
 /* It is committed: s->next is what all hold now. */

@@ -215,7 +215,7 @@ bool sharded_inner_sound(struct trainer *t, const float *work, size_t count);
 uint64_t sharded_lineage_of(const struct sharded *s, uint32_t replica);
 /* Whoever of this shard in this replica has no moments of `lineage` gets them from another copy, before the round's first step. */
 tr_status sharded_give_moments(struct trainer *t, uint64_t lineage, struct tr_error *error);
-/* In a round that changes the mesh, by all members: which moments go to whom, in a->carried. */
+/* In a round that changes the mesh, by all members, after sharded_carry_none: which moments go to whom, in a->carried. */
 tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
 void sharded_carry_none(struct sharded_apart *apart);

@@ -10,7 +10,7 @@ static void say(struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
 	const struct apart_moments *m = &s->apart->moments;
-	bool pieces = s->owners > 0 && s->owners < s->state->ranks.copies && !m->whole;
+	bool pieces = s->owners > 0 && !m->whole;
 	if (m->shard == RANKS_NONE || pieces)
 		return;
 	s->apart->roster[s->self] = (struct apart_word){ .first = (int64_t)m->shard + 1,
@@ -35,19 +35,6 @@ static bool holders_of(const struct sharded *s, int64_t lineage, uint32_t held[T
 	return all;
 }
 
-static tr_status plan(struct trainer *t, const uint32_t held[TR_GROUP_PEERS_MAX],
-    struct tr_error *error)
-{
-	struct sharded *s = t->sharded;
-	uint32_t wanted[TR_GROUP_PEERS_MAX];
-	for (uint32_t i = 0; i < s->next.count; i++) {
-		uint32_t rank = s->next.peers[i].rank;
-		wanted[i] = rank != RANKS_NONE ? ranks_shard(&s->next.mesh, rank) : RESHARD_NONE;
-	}
-	return reshard_plan(&s->shards, held, &s->coming, wanted, s->next.count,
-	    &s->apart->carried.moves, error);
-}
-
 /* Those that were used later, of as new ones those of more steps. */
 static bool is_newer(const struct apart_word *word, uint64_t used, uint64_t age)
 {
@@ -61,7 +48,6 @@ tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
 	struct sharded *s = t->sharded;
 	struct apart_carried *carried = &s->apart->carried;
 	uint32_t held[TR_GROUP_PEERS_MAX], newest[TR_GROUP_PEERS_MAX];
-	sharded_carry_none(s->apart);
 	memset(s->apart->roster, 0, TR_GROUP_PEERS_MAX * sizeof(*s->apart->roster));
 	if (s->self != RANKS_NONE)
 		say(t);
@@ -76,7 +62,9 @@ tr_status sharded_carry_moments(struct trainer *t, const struct tr_round *round,
 		carried->used = (uint64_t)word->used;
 		memcpy(newest, held, sizeof(newest));
 	}
-	return status == TR_OK && carried->lineage != 0 ? plan(t, newest, error) : status;
+	return status == TR_OK && carried->lineage != 0
+	    ? sharded_plan_moves(s, newest, &s->next, &carried->moves, error)
+	    : status;
 }
 
 void sharded_carry_none(struct sharded_apart *a)
@@ -172,9 +160,9 @@ tr_status sharded_give_moments(struct trainer *t, uint64_t lineage, struct tr_er
 	}
 	if (lacking == 0)
 		return TR_OK;
+	/* Until all of them have come they are nobody's. */
 	if (own->lineage != (int64_t)lineage)
-		sharded_apart_begin_moments(t, 0,
-		    0); /* until all of them have come they are nobody's */
+		sharded_apart_begin_moments(t, 0, 0);
 	for (unsigned which = 0; which < 2 && status == TR_OK; which++)
 		status = give(t, which, root, error);
 	for (unsigned which = 0; which < 2 && status == TR_OK; which++)

@@ -43,15 +43,23 @@ void sharded_count_rounds(struct trainer *t)
 		remesh_decline(&s->state->remesh);
 }
 
-static tr_status plan_moves(struct sharded *s, const struct ranks *next, struct tr_error *error)
+tr_status sharded_plan_moves(const struct sharded *s, const uint32_t *held,
+    const struct ranks *next, struct reshard *moves, struct tr_error *error)
 {
-	uint32_t held[TR_GROUP_PEERS_MAX], wanted[TR_GROUP_PEERS_MAX];
+	uint32_t wanted[TR_GROUP_PEERS_MAX];
 	for (uint32_t i = 0; i < next->count; i++) {
 		uint32_t rank = next->peers[i].rank;
-		held[i] = s->next.peers[i].shard;
-		wanted[i] = rank != RANKS_NONE ? ranks_shard(&next->mesh, rank) : RANKS_NONE;
+		wanted[i] = rank != RANKS_NONE ? ranks_shard(&next->mesh, rank) : RESHARD_NONE;
 	}
-	return reshard_plan(&s->shards, held, &s->coming, wanted, next->count, &s->moves, error);
+	return reshard_plan(&s->shards, held, &s->coming, wanted, next->count, moves, error);
+}
+
+static tr_status plan_moves(struct sharded *s, const struct ranks *next, struct tr_error *error)
+{
+	uint32_t held[TR_GROUP_PEERS_MAX];
+	for (uint32_t i = 0; i < next->count; i++)
+		held[i] = s->next.peers[i].shard;
+	return sharded_plan_moves(s, held, next, &s->moves, error);
 }
 
 void sharded_rank_anew(const struct trainer *t, const struct ranks *now,

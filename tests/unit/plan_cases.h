@@ -122,6 +122,15 @@ static inline struct plan case_plan(uint32_t dp, uint32_t pp, uint32_t tp)
 		.worker_of = { 0, 1, 2, 3 } };
 }
 
+/* Laid out and timed, with its bytes on links. */
+static inline void case_predict(struct plan_layout *layout, struct plan *plan)
+{
+	plan_fill(layout, plan);
+	if (plan_predict(layout, plan, NULL) != TR_OK)
+		abort();
+	plan_layout_traffic(layout, plan);
+}
+
 /* Which of PLAN_CASES. */
 static void case_make(struct plan_case *c, unsigned which)
 {

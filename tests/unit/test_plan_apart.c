@@ -50,16 +50,6 @@ static void of_options(void **state)
 	assert_true(streaming.held_whole == 4 * (1 + 2 + 1 + 0.25) && streaming.held_split == 17);
 }
 
-static void predict(struct plan_layout *layout, struct plan *plan)
-{
-	struct tr_error error;
-
-	plan_fill(layout, plan);
-	if (plan_predict(layout, plan, &error) != TR_OK)
-		fail_msg("%s", error.text);
-	plan_layout_traffic(layout, plan);
-}
-
 /* A replica on each of two nodes: what goes between them, how long a merge is, and memory. */
 static void merges_in_place_of_sums(void **state)
 {
@@ -71,11 +61,11 @@ static void merges_in_place_of_sums(void **state)
 	case_make(&c, 9);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	assert_non_null(layout);
-	predict(layout, &plan);
+	case_predict(layout, &plan);
 	double between = layout->bytes[0 * 2 + 1], inside = layout->bytes[0];
 	double parameters = (double)plan_layout_parameters(layout, &plan, 0);
 	c.in.apart = apart_of(TR_SYNC_DILOCO, (uint64_t)steps, TR_CODEC_NONE);
-	predict(layout, &apart);
+	case_predict(layout, &apart);
 	/* Two workers of each replica send their half of the model once, either way. */
 	assert_true(fabs(between - 2 * 4 * parameters) < 8);
 	assert_true(fabs(layout->bytes[0 * 2 + 1] - 2 * 4 * parameters / steps) < 8);
@@ -89,19 +79,19 @@ static void merges_in_place_of_sums(void **state)
 	assert_true(fabs((double)(apart.memory_bytes - plan.memory_bytes) - 8 * parameters) < 16);
 	/* As many merges as steps. */
 	c.in.apart.steps = 1;
-	predict(layout, &apart);
+	case_predict(layout, &apart);
 	assert_true(fabs(apart.times.reduce_s - merge) < 1e-9);
 	/* While they train on: what of them takes longer. */
 	double alone = apart.times.step_s - apart.times.reduce_s;
 	c.in.apart.behind = true;
-	predict(layout, &apart);
+	case_predict(layout, &apart);
 	assert_true(fabs(apart.times.step_s - fmax(alone, merge)) < 1e-9);
 	c.in.apart.steps = steps;
-	predict(layout, &apart);
+	case_predict(layout, &apart);
 	assert_true(apart.times.reduce_s == 0 && fabs(apart.times.step_s - alone) < 1e-9);
 	/* By time: one in so many seconds. */
 	c.in.apart = (struct plan_apart){ .on = true, .seconds = 10 * alone, .wire_bytes = 4 };
-	predict(layout, &apart);
+	case_predict(layout, &apart);
 	assert_true(fabs(apart.times.reduce_s - merge / 10) < 1e-9);
 	plan_layout_destroy(layout);
 	plan_cluster_finish(&c.cluster);

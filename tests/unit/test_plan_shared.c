@@ -11,16 +11,6 @@
 /* Positions, four vectors of norms and two biases behind a sum in each of six layers, the last norm. */
 static const double SHARED = 4.0 * (512 * 1024 + 6 * 6 * 1024 + 2 * 1024);
 
-static void lay_out(struct plan_layout *layout, struct plan *plan)
-{
-	struct tr_error error;
-
-	plan_fill(layout, plan);
-	if (plan_predict(layout, plan, &error) != TR_OK)
-		fail_msg("%s", error.text);
-	plan_layout_traffic(layout, plan);
-}
-
 /* Two all-reduces forward and two backward; again one, of which a layer needs the result. */
 static void a_layer_again(void **state)
 {
@@ -33,10 +23,10 @@ static void a_layer_again(void **state)
 	case_make(&c, 9);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	assert_non_null(layout);
-	lay_out(layout, &plan);
+	case_predict(layout, &plan);
 	double without_s = plan.times.exchange_s, without = layout->bytes[0];
 	plan.choice.recompute = true;
-	lay_out(layout, &plan);
+	case_predict(layout, &plan);
 	assert_true(fabs(plan.times.exchange_s - without_s - 8 * 6 * sum_s) < 1e-9);
 	/* From each of two to the other. */
 	assert_true(fabs(layout->bytes[0] - without - 2 * 8 * 6 * 512 * 1024 * 4.0) < 1);
@@ -54,10 +44,10 @@ static void own_rows_of_two_replicas(void **state)
 	case_make(&c, 9);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	assert_non_null(layout);
-	lay_out(layout, &plan);
+	case_predict(layout, &plan);
 	double between = layout->bytes[0 * 2 + 1], update_s = plan.times.update_s;
 	plan.choice.own_rows = true;
-	lay_out(layout, &plan);
+	case_predict(layout, &plan);
 	assert_true(fabs(layout->bytes[0 * 2 + 1] - between - 1.5 * SHARED) < 1);
 	const struct flow_link *link = &c.cluster.links[1];
 	assert_true(fabs(plan.times.update_s - update_s - 2 * link->latency_s -
@@ -78,7 +68,7 @@ static void three_replicas_without(void **state)
 	plan.worker_of[5] = 5;
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	assert_non_null(layout);
-	lay_out(layout, &plan);
+	case_predict(layout, &plan);
 	double rings = 0, all = 2 * plan_layout_reduce_bytes(layout, &plan, 0) + 5.0 / 3 * SHARED;
 	for (uint32_t node = 1; node < 3; node++)
 		rings += layout->bytes[node];
