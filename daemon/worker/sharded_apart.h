@@ -66,6 +66,7 @@ struct apart_word {
 	int64_t lineage;    /* of its moments; 0: it has none of its shard */
 	int64_t age,
 	    used; /* of these: steps that they are of; the job's step at which the newest round that they were used in began */
+	int64_t piece; /* with ZeRO-1, which copy's pieces these are, and one; 0: all of the shard's */
 	int64_t lacks; /* 1: with ZeRO-1, of the newest step what other copies make of it */
 	int64_t work; /* the same of `work`, where that goes on through merges (sharded_stream.h) */
 };
@@ -237,7 +238,7 @@ bool sharded_owners_share(const struct sharded *s);
 tr_status sharded_owners_exchange(struct trainer *t, struct tr_error *error);
 /* All copies have gone on from that exchange: of it a barrier is left. */
 tr_status sharded_owners_release(struct trainer *t, struct tr_error *error);
-/* What was read of others' pieces is given back. */
+/* What there is of others' pieces is given back. */
 void sharded_owners_begin(struct trainer *t);
 
 /* ---- sharded_rates.c ---- */

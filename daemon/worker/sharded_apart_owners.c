@@ -3,8 +3,8 @@
  * it: the step is taken all the same, once and for all, and where the round begins again the roster says so, and all copies of the shard give each other the pieces again, which are the same bits: as long as one of them lacks some, none has heard that all have them, and so none has changed its work at a take
  * (sharded_stream.c).
  *
- * Moments are of no other use than their replica's, so pieces go from nobody to nobody: who has other workers beside it begins with fresh ones, all pieces. A checkpoint has the pieces of one
- * replica, from their owners. */
+ * Where another worker comes for one that was lost it gets its pieces from their other owners in the replica (sharded_apart_moments.c); if there are none, all of the replica begin with fresh
+ * ones. A checkpoint has the pieces of one replica, from their owners. */
 #include "daemon/plan/job_mesh_sync.h"
 #include "daemon/worker/trainer_inside.h"
 
@@ -110,11 +110,14 @@ void sharded_owners_begin(struct trainer *t)
 	struct sharded *s = t->sharded;
 	struct apart_moments *m = &s->apart->moments;
 	struct owners_range owned[2];
+	uint32_t number = ranks_number(&s->next, s->self);
 	size_t at = 0;
-	if (!m->whole || m->shard != ranks_shard(&s->shards.mesh, s->rank))
+	/* More than is owned was read, or put together for another mesh that was not made. */
+	bool more = m->whole || (s->untidy && m->number == number);
+	if (!more || m->shard != ranks_shard(&s->shards.mesh, s->rank))
 		return;
-	m->whole = false;
-	m->number = ranks_number(&s->next, s->self);
+	m->whole = s->untidy = false;
+	m->number = number;
 	unsigned count = sharded_owned(t, owned);
 	for (unsigned i = 0; i < count; at = owned[i++].end)
 		sharded_clear_range(t, at, owned[i].first);

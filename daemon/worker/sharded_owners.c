@@ -50,8 +50,8 @@ tr_status sharded_plan_moments(struct trainer *t, struct tr_error *error)
 	return status;
 }
 
-static tr_status add_whole(struct sharded *s, struct owners_plan *plan, const struct ranks *ranks,
-    uint32_t to, uint32_t shard, struct tr_error *error)
+tr_status sharded_plan_whole(const struct sharded *s, struct owners_plan *plan,
+    const struct ranks *ranks, uint32_t to, uint32_t shard, struct tr_error *error)
 {
 	size_t numbers = sharded_numbers(s, shard);
 	return owners_plan_add(plan, ranks, s->owners, to, shard, numbers,
@@ -75,8 +75,8 @@ tr_status sharded_plan_whole_moments(struct trainer *t, struct tr_error *error)
 		return TR_OK;
 	for (uint32_t i = 0; i < s->next.count && status == TR_OK; i++)
 		if (gives_to_mesh(s, i))
-			status = add_whole(s, &s->moments, &s->next, i, s->next.peers[i].shard,
-			    error);
+			status = sharded_plan_whole(s, &s->moments, &s->next, i,
+			    s->next.peers[i].shard, error);
 	if (status == TR_OK)
 		note_lost(s);
 	return status;
@@ -148,7 +148,8 @@ static tr_status wait_for(struct trainer *t, const struct owners_plan *plan, str
 tr_status sharded_submit_moments(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
-	return s->self == RANKS_NONE ? TR_OK : submit_plan(t, &s->moments, &s->held, NULL, error);
+	const struct optim_arrays *from = s->apart != NULL ? &t->arrays : &s->held;
+	return s->self == RANKS_NONE ? TR_OK : submit_plan(t, &s->moments, from, NULL, error);
 }
 
 tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error)
@@ -215,7 +216,7 @@ tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer, st
 	ranks_settle(&held, true); /* who got its part in this round gives that */
 	hold_one_replicas(s, writer, &held);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
-		status = add_whole(s, &s->gathered, &held, writer, k, error);
+		status = sharded_plan_whole(s, &s->gathered, &held, writer, k, error);
 	if (status == TR_OK && s->self == writer)
 		copy_own(t);
 	return status == TR_OK ? submit_plan(t, &s->gathered, &t->arrays, s->staged, error)

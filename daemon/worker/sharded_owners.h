@@ -17,6 +17,9 @@ uint32_t sharded_table_owners(const struct sharded *s);
 tr_status sharded_plan_moments(struct trainer *t, struct tr_error *error);
 /* Instead: who gives parts of its shard to another mesh (s->moves) gets all of the shard's. Those in the table of the mesh in force, s->next. */
 tr_status sharded_plan_whole_moments(struct trainer *t, struct tr_error *error);
+/* What peer `to` does not hold of a shard's moments, by this table, comes to it too. */
+tr_status sharded_plan_whole(const struct sharded *s, struct owners_plan *plan,
+    const struct ranks *ranks, uint32_t to, uint32_t shard, struct tr_error *error);
 tr_status sharded_submit_moments(struct trainer *t, struct tr_error *error);
 tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error);
 /* Of the pieces that newcomers get. */

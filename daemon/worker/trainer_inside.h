@@ -42,7 +42,6 @@ enum trainer_tag {
 	TAG_HERE,         /* who has a checkpoint on its disk */
 	TAG_MERGE = 1100, /* three, of replicas that train apart: how far each got */
 	TAG_COPIES = 1200, /* the same where a replica is several copies: each one's part, of two ranges, and two barriers */
-	TAG_GIVEN = 1990,    /* moments that a copy gets from another one, and a barrier */
 	TAG_PARITY = 2000,   /* and those after it, as of the next ones */
 	TAG_SHARED = 2998,   /* gradients of what all of a tensor-parallel group hold */
 	TAG_TABLE = 2999,    /* a tied table's gradient */
@@ -52,6 +51,8 @@ enum trainer_tag {
 	TAG_TENSOR = 8192,   /* of sums inside the model */
 	TAG_REMESH = 1
 	    << 19, /* in a round that changes the mesh, of which there are no others: its messages and barriers */
+	TAG_GIVEN = 1
+	    << 19, /* of replicas that train apart, in rounds with steps: moments that a copy gets from others, two for each piece, and a barrier */
 	TAG_FETCH = 1 << 22, /* two for each piece of a checkpoint that is copied to who has none */
 	TAG_MOMENTS = 1
 	    << 23, /* with ZeRO-1: two for each piece on its way to who owns it, or to who writes */

@@ -86,6 +86,11 @@ static void the_newest_moments_are_kept(void **state)
 		{ { { 6, 1, 1 } }, 3, 0, true, { 3, 0, 1, 4 }, { 6, 15, 15, 15 }, 4 },
 		{ { { 4, 1, 1 } }, 2, 2, false, { 0 }, { 6 }, 1 },
 		{ { { 4, 1, 1 } }, 2, 2, false, { 2 }, { 6 }, 1 },
+		/* By pieces, of which two copies of three have each: to who comes, and to fewer copies. */
+		{ { { 6, 1, 1 } }, 3, 2, false, { 0 }, { 6 }, 1 },
+		{ { { 6, 1, 1 } }, 3, 2, false, { 4, 1 }, { 6, 15 }, 2 },
+		{ { { 3, 1, 1 } }, 3, 2, true, { 0 }, { 6 }, 1 },
+		{ { { 3, 1, 2 } }, 3, 2, true, { 3 }, { 6 }, 1 },
 	};
 	for (unsigned i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
 		for (uint64_t turn = 0; turn < 4; turn++) {

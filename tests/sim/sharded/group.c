@@ -439,8 +439,10 @@ static void plant_waited(struct tr_group *g, uint32_t tag)
 	bool part = tag >= TAG_COPIES && tag < TAG_PARITY && g->number == 1 && !has_part(g, tag);
 	bool carried = is_carried(g, tag);
 	/* To who has none. */
-	bool given = (tag == TAG_GIVEN || tag == TAG_GIVEN + 1) &&
-	    g->trainer->sharded->apart->moments.lineage == 0;
+	const struct sharded *s = g->trainer->sharded;
+	bool given = s->kind == SHARDED_STEP && s->apart != NULL &&
+	    s->apart->moments.lineage == 0 && tag >= TAG_GIVEN &&
+	    tag < TAG_GIVEN + 2 * s->next.copies;
 	if ((g->play->what.plant != PLAY_PLANT_SHARD || !shard) &&
 	    (g->play->what.plant != PLAY_PLANT_CARRIED || !carried) &&
 	    (g->play->what.plant != PLAY_PLANT_GIVEN || !given) &&
