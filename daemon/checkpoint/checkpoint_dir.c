@@ -109,7 +109,8 @@ static void remove_claimed(int parent, const char *name, const char *mark)
 		checkpoint_dir_remove(parent, claimed);
 }
 
-static void remove_hidden(int parent, const char *mark)
+/* kept: NULL, or the name of one that stays. */
+static void remove_hidden(int parent, const char *mark, const char *kept)
 {
 	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
@@ -119,9 +120,10 @@ static void remove_hidden(int parent, const char *mark)
 		return;
 	}
 	for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
-		if (starts(entry->d_name, ".step-"))
-			remove_claimed(parent, entry->d_name, mark);
-		else if (starts(entry->d_name, GONE))
+		if (starts(entry->d_name, ".step-")) {
+			if (kept == NULL || strcmp(entry->d_name, kept) != 0)
+				remove_claimed(parent, entry->d_name, mark);
+		} else if (starts(entry->d_name, GONE))
 			checkpoint_dir_remove(parent, entry->d_name);
 		else if (starts(entry->d_name, "." CHECKPOINT_LATEST))
 			(void)unlinkat(parent, entry->d_name, 0);
@@ -139,26 +141,28 @@ static bool draw_mark(char mark[17])
 	return true;
 }
 
-tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *out,
-    struct tr_error *error)
+static void name(struct checkpoint_dir *dir, uint64_t step, const char *mark)
 {
-	struct checkpoint_dir dir = { .leaves_latest = false };
-	char mark[17];
+	*dir = (struct checkpoint_dir){ .parent = -1, .hidden = -1 };
+	(void)snprintf(dir->name, sizeof(dir->name), "step-%08llu", (unsigned long long)step);
+	(void)snprintf(dir->hidden_name, sizeof(dir->hidden_name), ".%s.%s", dir->name, mark);
+	(void)snprintf(dir->hidden_latest, sizeof(dir->hidden_latest), "." CHECKPOINT_LATEST ".%s",
+	    mark);
+}
+
+/* joins: the hidden folder may be there. */
+static tr_status open_dir(const char *path, struct checkpoint_dir *out, const char *mark,
+    bool joins, struct tr_error *error)
+{
+	struct checkpoint_dir dir = *out;
 	tr_status status = make_folders(path, error);
 	if (status != TR_OK)
 		return status;
-	if (!draw_mark(mark))
-		return tr_error_set(error, TR_EIO, "cannot draw a name: %s", strerror(errno));
-	(void)snprintf(dir.name, sizeof(dir.name), "step-%08llu", (unsigned long long)step);
-	(void)snprintf(dir.hidden_name, sizeof(dir.hidden_name), ".%s.%s", dir.name, mark);
-	(void)snprintf(dir.hidden_latest, sizeof(dir.hidden_latest), "." CHECKPOINT_LATEST ".%s",
-	    mark);
 	dir.parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir.parent < 0)
 		return tr_error_set(error, TR_EIO, "cannot open it: %s", strerror(errno));
-	remove_hidden(dir.parent, mark);
-	dir.hidden = -1;
-	if (mkdirat(dir.parent, dir.hidden_name, 0777) == 0)
+	remove_hidden(dir.parent, mark, joins ? dir.hidden_name : NULL);
+	if (mkdirat(dir.parent, dir.hidden_name, 0777) == 0 || (joins && errno == EEXIST))
 		dir.hidden = openat(dir.parent, dir.hidden_name,
 		    O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir.hidden < 0) {
@@ -168,6 +172,53 @@ tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoin
 	}
 	*out = dir;
 	return TR_OK;
+}
+
+tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *dir,
+    struct tr_error *error)
+{
+	char mark[17];
+	if (!draw_mark(mark))
+		return tr_error_set(error, TR_EIO, "cannot draw a name: %s", strerror(errno));
+	name(dir, step, mark);
+	return open_dir(path, dir, mark, false, error);
+}
+
+static void name_by_key(struct checkpoint_dir *dir, uint64_t step, uint64_t key)
+{
+	char mark[17];
+	(void)snprintf(mark, sizeof(mark), "%016llx", (unsigned long long)key);
+	name(dir, step, mark);
+}
+
+/* What others left is taken away by a name that nobody else takes. */
+tr_status checkpoint_dir_join(const char *path, uint64_t step, uint64_t key,
+    struct checkpoint_dir *dir, struct tr_error *error)
+{
+	char mark[17];
+	if (!draw_mark(mark))
+		return tr_error_set(error, TR_EIO, "cannot draw a name: %s", strerror(errno));
+	name_by_key(dir, step, key);
+	return open_dir(path, dir, mark, true, error);
+}
+
+void checkpoint_dir_drop(const char *path, uint64_t step, uint64_t key)
+{
+	struct checkpoint_dir dir;
+	char mark[17];
+	name_by_key(&dir, step, key);
+	dir.parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir.parent < 0)
+		return;
+	if (draw_mark(mark))
+		remove_claimed(dir.parent, dir.hidden_name, mark);
+	(void)close(dir.parent);
+}
+
+void checkpoint_dir_leave(struct checkpoint_dir *dir)
+{
+	(void)close(dir->hidden);
+	(void)close(dir->parent);
 }
 
 /* Of renameat2, where the file system has no flags for it (NFS, some FUSE). */

@@ -50,20 +50,15 @@ tr_status checkpoint_put_text(int dir, const char *name, const char *text, struc
 }
 
 static tr_status put_tensors(int dir, const char *name, const struct safetensors_item *items,
-    size_t count, const struct progress *progress, char hex[TR_DIGEST_HEX_MAX],
-    struct tr_error *error)
+    size_t count, const struct progress *progress, struct tr_digest *digest, struct tr_error *error)
 {
 	int fd;
-	struct tr_digest digest;
 	tr_status status = create(dir, name, &fd, error);
 	if (status == TR_OK) {
-		status = safetensors_write(fd, items, count, progress, &digest, error);
+		status = safetensors_write(fd, items, count, progress, digest, error);
 		status = sync_close(fd, status, error);
 	}
-	if (status != TR_OK)
-		return tr_error_wrap(error, "%s", name);
-	(void)tr_digest_hex(digest, hex);
-	return TR_OK;
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", name);
 }
 
 /* An item of the file is a tensor of one of the arrays. */
@@ -77,11 +72,11 @@ static void read_item(void *arg, size_t item, size_t first, size_t end, float *t
 }
 
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
-    const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
+    const struct progress *progress, struct tr_digest *digest, struct tr_error *error)
 {
 	size_t tensors = arrays->layout->tensor_count, count = arrays->count;
 	assert(count <= CHECKPOINT_ARRAYS_MAX);
-	void *names[CHECKPOINT_ARRAYS_MAX] = { NULL, NULL, NULL };
+	void *names[CHECKPOINT_ARRAYS_MAX] = { NULL };
 	struct safetensors_source source = { read_item, (void *)(uintptr_t)arrays };
 	struct safetensors_item *items = calloc(tensors * count, sizeof(*items));
 	tr_status status = items == NULL ? TR_ENOMEM : TR_OK;
@@ -94,7 +89,7 @@ tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoi
 	for (size_t i = 0; status == TR_OK && i < tensors * count; i++)
 		items[i].source = &source;
 	if (status == TR_OK)
-		status = put_tensors(dir, name, items, tensors * count, progress, hex, error);
+		status = put_tensors(dir, name, items, tensors * count, progress, digest, error);
 	else
 		(void)tr_error_set(error, status, "no memory for a table of tensors");
 	free(items);

@@ -10,8 +10,8 @@
 /* text NULL: out of memory. */
 tr_status checkpoint_put_text(int dir, const char *name, const char *text, struct tr_error *error);
 
-#define CHECKPOINT_ARRAYS_MAX 3
-/* The layout's tensors once for each of `count` arrays, under that array's suffix; hex is the file's digest. */
+#define CHECKPOINT_ARRAYS_MAX 4
+/* The layout's tensors once for each of `count` arrays, under that array's suffix; digest: the file's. */
 struct checkpoint_arrays {
 	const struct layout *layout;
 	size_t count;
@@ -21,7 +21,18 @@ struct checkpoint_arrays {
 	unsigned first; /* array of it */
 };
 tr_status checkpoint_put_arrays(int dir, const char *name, const struct checkpoint_arrays *arrays,
-    const struct progress *progress, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error);
+    const struct progress *progress, struct tr_digest *digest, struct tr_error *error);
+
+tr_status checkpoint_open_file(const char *folder, const char *name, struct safetensors *file,
+    struct tr_error *error);
+
+/* What is to be read, and into what: a shard, or (local NULL) everything. */
+struct checkpoint_wanted {
+	const struct layout *whole, *local;
+	const struct shard *shard;
+	const struct optim_arrays *arrays;
+	const struct progress *progress;
+};
 
 /* TR_EDIGEST: what was found is not what the manifest says of the file. */
 tr_status checkpoint_compare_digest(const char *name, const char *digest, struct tr_digest found,

@@ -8,6 +8,7 @@
 #include "daemon/checkpoint/checkpoint.h"
 #include "daemon/checkpoint/checkpoint_dir.h"
 #include "daemon/checkpoint/checkpoint_files.h"
+#include "daemon/checkpoint/checkpoint_shards.h"
 #include "daemon/checkpoint/hf_config.h"
 #include "daemon/checkpoint/weights.h"
 
@@ -48,7 +49,7 @@ tr_status checkpoint_manifest(const char *folder, struct manifest *manifest, str
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_NAME);
 }
 
-static tr_status open_file(const char *folder, const char *name, struct safetensors *file,
+tr_status checkpoint_open_file(const char *folder, const char *name, struct safetensors *file,
     struct tr_error *error)
 {
 	char path[CHECKPOINT_PATH_MAX + 64];
@@ -76,15 +77,7 @@ tr_status checkpoint_check_file(const char *name, const char *digest,
 	return checkpoint_compare_digest(name, digest, found, error);
 }
 
-/* What is to be read, and into what: a shard, or (local NULL) everything. */
-struct wanted {
-	const struct layout *whole, *local;
-	const struct shard *shard;
-	const struct optim_arrays *arrays;
-	const struct progress *progress;
-};
-
-static tr_status load_array(const struct wanted *w, const char *suffix,
+static tr_status load_array(const struct checkpoint_wanted *w, const char *suffix,
     const struct safetensors *file, float *values, struct tr_error *error)
 {
 	if (w->local == NULL)
@@ -93,7 +86,7 @@ static tr_status load_array(const struct wanted *w, const char *suffix,
 	    error);
 }
 
-static tr_status load_moments(const struct wanted *w, const struct safetensors *file,
+static tr_status load_moments(const struct checkpoint_wanted *w, const struct safetensors *file,
     struct tr_error *error)
 {
 	const struct optim_arrays *arrays = w->arrays;
@@ -108,7 +101,7 @@ static tr_status load_moments(const struct wanted *w, const struct safetensors *
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", MANIFEST_OPTIMIZER);
 }
 
-static tr_status load_model(const struct wanted *w, const struct safetensors *file,
+static tr_status load_model(const struct checkpoint_wanted *w, const struct safetensors *file,
     struct tr_error *error)
 {
 	tr_status status = load_array(w, "", file, w->arrays->params, error);
@@ -116,14 +109,14 @@ static tr_status load_model(const struct wanted *w, const struct safetensors *fi
 }
 
 /* Both files are opened before either is read: a writer that removes the checkpoint meanwhile takes its names, not its bytes. */
-static tr_status load(const char *folder, const struct wanted *w, const struct manifest *manifest,
-    struct tr_error *error)
+static tr_status load(const char *folder, const struct checkpoint_wanted *w,
+    const struct manifest *manifest, struct tr_error *error)
 {
 	struct safetensors model = { .fd = -1 }, optimizer = { .fd = -1 };
 	bool moments = w->arrays->first != NULL && manifest->optimizer[0] != '\0';
-	tr_status status = open_file(folder, MANIFEST_MODEL, &model, error);
+	tr_status status = checkpoint_open_file(folder, MANIFEST_MODEL, &model, error);
 	if (status == TR_OK && moments)
-		status = open_file(folder, MANIFEST_OPTIMIZER, &optimizer, error);
+		status = checkpoint_open_file(folder, MANIFEST_OPTIMIZER, &optimizer, error);
 	if (status == TR_OK)
 		status = checkpoint_check_file(MANIFEST_MODEL, manifest->model, w->progress, &model,
 		    error);
@@ -157,12 +150,13 @@ static tr_status look(const char *path, const struct layout *whole, struct manif
 	return status == TR_OK ? model_config_same(&config, &whole->config, error) : status;
 }
 
-static tr_status read_wanted(const char *path, const struct wanted *wanted,
+static tr_status read_wanted(const char *path, const struct checkpoint_wanted *wanted,
     struct manifest *manifest, char found[CHECKPOINT_PATH_MAX], struct tr_error *error)
 {
 	tr_status status = look(path, wanted->whole, manifest, found, error);
 	if (status == TR_OK)
-		status = load(found, wanted, manifest, error);
+		status = (manifest->shards.count > 0 ? checkpoint_load_shards : load)(found, wanted,
+		    manifest, error);
 	return status == TR_OK ? TR_OK : tr_error_wrap(error, "%s", path);
 }
 
@@ -170,7 +164,7 @@ tr_status checkpoint_read(const char *path, const struct layout *layout,
     const struct optim_arrays *arrays, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error)
 {
-	const struct wanted wanted = { layout, NULL, NULL, arrays, NULL };
+	const struct checkpoint_wanted wanted = { layout, NULL, NULL, arrays, NULL };
 	return read_wanted(path, &wanted, manifest, found, error);
 }
 
@@ -179,7 +173,7 @@ tr_status checkpoint_read_shard(const char *path, const struct layout *whole,
     const struct progress *progress, struct manifest *manifest, char found[CHECKPOINT_PATH_MAX],
     struct tr_error *error)
 {
-	const struct wanted wanted = { whole, local, shard, arrays, progress };
+	const struct checkpoint_wanted wanted = { whole, local, shard, arrays, progress };
 	return read_wanted(path, &wanted, manifest, found, error);
 }
 

@@ -18,6 +18,16 @@ struct writing {
 	const struct progress *progress;
 };
 
+static tr_status put_arrays(const struct writing *w, const char *name,
+    const struct checkpoint_arrays *arrays, char hex[TR_DIGEST_HEX_MAX], struct tr_error *error)
+{
+	struct tr_digest digest;
+	tr_status status = checkpoint_put_arrays(w->dir, name, arrays, w->progress, &digest, error);
+	if (status == TR_OK)
+		(void)tr_digest_hex(digest, hex);
+	return status;
+}
+
 static tr_status put_model(const struct writing *w, struct manifest *manifest,
     struct tr_error *error)
 {
@@ -26,8 +36,7 @@ static tr_status put_model(const struct writing *w, struct manifest *manifest,
 		.suffixes = { "" },
 		.values = { w->arrays != NULL ? w->arrays->params : NULL },
 		.source = w->source };
-	return checkpoint_put_arrays(w->dir, MANIFEST_MODEL, &model, w->progress, manifest->model,
-	    error);
+	return put_arrays(w, MANIFEST_MODEL, &model, manifest->model, error);
 }
 
 /* Without moments (weights that nobody has trained here) there is no such file. */
@@ -46,8 +55,7 @@ static tr_status put_optimizer(const struct writing *w, struct manifest *manifes
 	manifest->optimizer[0] = '\0';
 	return w->source == NULL && arrays->first == NULL
 	    ? TR_OK
-	    : checkpoint_put_arrays(w->dir, MANIFEST_OPTIMIZER, &moments, w->progress,
-	          manifest->optimizer, error);
+	    : put_arrays(w, MANIFEST_OPTIMIZER, &moments, manifest->optimizer, error);
 }
 
 /* What Hugging Face needs to load model.safetensors. */

@@ -98,9 +98,10 @@ static tr_status put_all(int dir, const struct export *what, struct tr_error *er
 		.count = 1,
 		.suffixes = { "" },
 		.values = { what->params } };
-	char hex[TR_DIGEST_HEX_MAX];
+	struct tr_digest digest;
 	const struct progress progress = { .cancelled = what->cancelled };
-	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, &progress, hex, error);
+	tr_status status = checkpoint_put_arrays(dir, MANIFEST_MODEL, &model, &progress, &digest,
+	    error);
 	if (status == TR_OK)
 		status = put(dir, HF_CONFIG_NAME, hf_config_text(config, what->dropout), error);
 	if (status == TR_OK)

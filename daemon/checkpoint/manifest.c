@@ -8,7 +8,7 @@
 #include "common/json_read.h"
 
 #define MANIFEST_FORMAT  "traind checkpoint"
-#define MANIFEST_VERSION 1
+#define MANIFEST_VERSION 2 /* 1: of one piece */
 #define OWN_DIGEST       "digest"
 #define OWN_BEGINS       ",\"" OWN_DIGEST "\":"
 
@@ -81,6 +81,43 @@ static void add_job(struct json *j, const struct manifest_job *job)
 	json_end(j);
 }
 
+const char *manifest_shard_name(uint32_t number, char name[MANIFEST_SHARD_MAX])
+{
+	(void)snprintf(name, MANIFEST_SHARD_MAX, "shard-%05u.safetensors", number);
+	return name;
+}
+
+static void add_shards(struct json *j, const struct manifest_shards *s)
+{
+	json_key(j, "shards");
+	json_object(j);
+	add_uint(j, "pp", s->pp);
+	add_uint(j, "tp", s->tp);
+	add_uint(j, "chunks", s->chunks);
+	json_key(j, "layers");
+	json_array(j);
+	for (uint32_t i = 0; i < s->pp && s->layers[0] > 0; i++)
+		json_uint(j, s->layers[i]);
+	json_end(j);
+	json_end(j);
+}
+
+static void add_files(struct json *j, const struct manifest *m)
+{
+	char name[MANIFEST_SHARD_MAX];
+	json_key(j, "files");
+	json_object(j);
+	if (m->config[0] != '\0')
+		add_string(j, MANIFEST_CONFIG, m->config);
+	for (uint32_t i = 0; i < m->shards.count; i++)
+		add_string(j, manifest_shard_name(i, name), m->shards.files[i]);
+	if (m->shards.count == 0)
+		add_string(j, MANIFEST_MODEL, m->model);
+	if (m->shards.count == 0 && m->optimizer[0] != '\0')
+		add_string(j, MANIFEST_OPTIMIZER, m->optimizer);
+	json_end(j);
+}
+
 /* Of all that stands before it. */
 static void add_own_digest(struct json *j)
 {
@@ -94,7 +131,7 @@ char *manifest_text(const struct manifest *m)
 	struct json j = { 0 };
 	json_object(&j);
 	add_string(&j, "format", MANIFEST_FORMAT);
-	add_uint(&j, "version", MANIFEST_VERSION);
+	add_uint(&j, "version", m->shards.count > 0 ? MANIFEST_VERSION : 1);
 	if (m->job.id > 0)
 		add_job(&j, &m->job);
 	add_uint(&j, "step", m->step);
@@ -121,14 +158,9 @@ char *manifest_text(const struct manifest *m)
 		memcpy(&bits, &m->lr_base[i], sizeof(bits));
 		add_uint(&j, lr_keys[i], bits);
 	}
-	json_key(&j, "files");
-	json_object(&j);
-	if (m->config[0] != '\0')
-		add_string(&j, MANIFEST_CONFIG, m->config);
-	add_string(&j, MANIFEST_MODEL, m->model);
-	if (m->optimizer[0] != '\0')
-		add_string(&j, MANIFEST_OPTIMIZER, m->optimizer);
-	json_end(&j);
+	if (m->shards.count > 0)
+		add_shards(&j, &m->shards);
+	add_files(&j, m);
 	add_own_digest(&j);
 	json_end(&j);
 	const char *text = json_text(&j);
@@ -223,6 +255,17 @@ struct reading {
 	bool has_step;
 };
 
+/* Of a shard's file; UINT32_MAX: it is no such name. */
+static uint32_t shard_of(const char *name)
+{
+	char same[MANIFEST_SHARD_MAX];
+	unsigned number = UINT32_MAX;
+	if (sscanf(name, "shard-%5u", &number) != 1 || number >= TR_GROUP_PEERS_MAX ||
+	    strcmp(manifest_shard_name(number, same), name) != 0)
+		return UINT32_MAX;
+	return number;
+}
+
 /* A name that is not known is one whose file nobody would miss. */
 static void read_files(struct reading *reading)
 {
@@ -236,6 +279,8 @@ static void read_files(struct reading *reading)
 			json_read_string(r, m->optimizer, sizeof(m->optimizer));
 		else if (strcmp(name, MANIFEST_CONFIG) == 0)
 			json_read_string(r, m->config, sizeof(m->config));
+		else if (shard_of(name) != UINT32_MAX)
+			json_read_string(r, m->shards.files[shard_of(name)], TR_DIGEST_HEX_MAX);
 		else if (json_read_skip(r))
 			(void)snprintf(reading->unknown, sizeof(reading->unknown), "%s", name);
 	}
@@ -254,6 +299,37 @@ static void read_job(struct json_reader *r, struct manifest_job *job)
 		else
 			json_read_skip(r);
 	}
+}
+
+/* What is no number of a mesh is none. */
+static uint32_t read_count(struct json_reader *r, uint32_t most)
+{
+	uint64_t number = 0;
+	return json_read_uint(r, &number) && number <= most ? (uint32_t)number : 0;
+}
+
+static void read_shards(struct json_reader *r, struct manifest_shards *s)
+{
+	char key[32];
+	for (json_read_object(r); json_read_key(r, key, sizeof(key));) {
+		uint32_t count = 0;
+		if (strcmp(key, "pp") == 0) {
+			s->pp = read_count(r, TR_GROUP_PEERS_MAX);
+		} else if (strcmp(key, "tp") == 0) {
+			s->tp = read_count(r, TR_GROUP_PEERS_MAX);
+		} else if (strcmp(key, "chunks") == 0) {
+			s->chunks = read_count(r, UINT32_MAX);
+		} else if (strcmp(key, "layers") == 0) {
+			for (json_read_array(r); json_read_item(r); count++) {
+				uint32_t layers = read_count(r, UINT32_MAX);
+				if (count < TR_GROUP_PEERS_MAX)
+					s->layers[count] = layers;
+			}
+		} else {
+			json_read_skip(r);
+		}
+	}
+	s->count = s->pp * s->tp;
 }
 
 static void read_keys(struct reading *reading)
@@ -296,6 +372,8 @@ static void read_keys(struct reading *reading)
 			read_job(r, &m->job);
 		else if (strcmp(key, "files") == 0)
 			read_files(reading);
+		else if (strcmp(key, "shards") == 0)
+			read_shards(r, &m->shards);
 		else if (strcmp(key, OWN_DIGEST) == 0)
 			json_read_string(r, reading->own, sizeof(reading->own));
 		else
@@ -313,16 +391,48 @@ static size_t bytes_of_digest(const char *text, size_t length)
 	return length;
 }
 
+void manifest_sum_shards(struct manifest *m)
+{
+	struct tr_digest all = tr_digest_of("", 0);
+	for (uint32_t i = 0; i < m->shards.count; i++) {
+		const char *hex = m->shards.files[i];
+		all = tr_digest_fold(all, tr_digest_of(hex, strlen(hex)));
+	}
+	(void)tr_digest_hex(all, m->model);
+	(void)tr_digest_hex(all, m->optimizer);
+}
+
+/* All of its mesh are there, and no other; then what names them all is known. */
+static tr_status check_shards(struct manifest *m, struct tr_error *error)
+{
+	const struct manifest_shards *s = &m->shards;
+	uint32_t named = 0, first = 0;
+	for (uint32_t i = 0; i < TR_GROUP_PEERS_MAX; i++) {
+		named += s->files[i][0] != '\0';
+		first += s->files[i][0] != '\0' && i < s->count;
+	}
+	bool in_one = m->model[0] != '\0' || m->optimizer[0] != '\0';
+	if (s->count > TR_GROUP_PEERS_MAX || named != s->count || first != s->count ||
+	    (s->count > 0 && (in_one || s->chunks == 0)))
+		return tr_error_set(error, TR_EDIGEST,
+		    "it is damaged: it names %u shards, and its mesh of pp %u x tp %u has %u",
+		    named, s->pp, s->tp, s->count);
+	if (s->count > 0)
+		manifest_sum_shards(m);
+	return TR_OK;
+}
+
 /* Of a well-formed text. */
 static tr_status check_whole(const struct reading *reading, const char *text, size_t length,
     struct tr_error *error)
 {
 	const struct manifest *m = &reading->m;
 	char hex[TR_DIGEST_HEX_MAX];
-	if (reading->unknown[0] != '\0' && reading->version == MANIFEST_VERSION)
+	if (reading->unknown[0] != '\0' && reading->version <= MANIFEST_VERSION)
 		return tr_error_set(error, TR_EDIGEST,
 		    "it is damaged: found '%s' among its files, allowed: " MANIFEST_CONFIG
-		    ", " MANIFEST_MODEL ", " MANIFEST_OPTIMIZER,
+		    ", " MANIFEST_MODEL ", " MANIFEST_OPTIMIZER ", shard-00000.safetensors and so "
+		    "on",
 		    reading->unknown);
 	if (reading->own[0] != '\0' &&
 	    strcmp(tr_digest_hex(tr_digest_of(text, bytes_of_digest(text, length)), hex),
@@ -346,15 +456,17 @@ tr_status manifest_parse(const char *text, size_t length, struct manifest *out,
 	read_keys(&reading);
 	bool is_one = strcmp(reading.format, MANIFEST_FORMAT) == 0;
 	tr_status status = TR_OK;
-	if (json_read_end(&reading.r) && is_one)
+	if (json_read_end(&reading.r) && is_one && reading.version <= MANIFEST_VERSION)
+		status = check_shards(m, error);
+	if (status == TR_OK && json_read_end(&reading.r) && is_one)
 		status = check_whole(&reading, text, length, error);
 	if (status != TR_OK)
 		return status;
 	if (!json_read_end(&reading.r) || !is_one || !reading.has_step || m->model[0] == '\0')
 		return tr_error_set(error, TR_EPROTO, "it is not the manifest of a checkpoint");
-	if (reading.version != MANIFEST_VERSION)
+	if (reading.version == 0 || reading.version > MANIFEST_VERSION)
 		return tr_error_set(error, TR_EINVAL,
-		    "it is of version %llu, this program reads version %d",
+		    "it is of version %llu, this program reads versions to %d",
 		    (unsigned long long)reading.version, MANIFEST_VERSION);
 	if (!lease_valid(&m->account))
 		return tr_error_set(error, TR_EPROTO, "its account of samples is not one");

@@ -57,17 +57,22 @@ static size_t pieces_of(const struct mesh_shards *shards, uint32_t number, size_
 	                            : 0;
 }
 
+size_t reshard_common(const struct layout_tensor *whole, const struct shard_piece *has, size_t had,
+    const struct shard_piece *needs, size_t needed, struct reshard_block blocks[RESHARD_BLOCKS_MAX])
+{
+	size_t count = 0;
+	for (size_t i = 0; i < had; i++)
+		for (size_t k = 0; k < needed; k++)
+			count += intersect(whole, &has[i], &needs[k], &blocks[count]);
+	return count;
+}
+
 size_t reshard_blocks(const struct mesh_shards *old, uint32_t from, const struct mesh_shards *new,
     uint32_t to, size_t tensor, struct reshard_block blocks[RESHARD_BLOCKS_MAX])
 {
 	struct shard_piece has[SHARD_PIECES_MAX], needs[SHARD_PIECES_MAX];
 	size_t had = pieces_of(old, from, tensor, has), needed = pieces_of(new, to, tensor, needs);
-	size_t count = 0;
-	for (size_t i = 0; i < had; i++)
-		for (size_t k = 0; k < needed; k++)
-			count += intersect(&old->whole->tensors[tensor], &has[i], &needs[k],
-			    &blocks[count]);
-	return count;
+	return reshard_common(&old->whole->tensors[tensor], has, had, needs, needed, blocks);
 }
 
 static size_t numbers_of(const struct reshard_block *blocks, size_t count)

@@ -30,6 +30,11 @@ struct reshard_block {
 size_t reshard_blocks(const struct mesh_shards *old, uint32_t from, const struct mesh_shards *new,
     uint32_t to, size_t tensor, struct reshard_block blocks[RESHARD_BLOCKS_MAX]);
 
+/* The same of two shards whose parts of tensor `whole` are these (shard_pieces): has[had] of the old one, needs[needed] of the new one. */
+size_t reshard_common(const struct layout_tensor *whole, const struct shard_piece *has, size_t had,
+    const struct shard_piece *needs, size_t needed,
+    struct reshard_block blocks[RESHARD_BLOCKS_MAX]);
+
 /* All that one peer gets from another, or keeps. */
 struct reshard_message {
 	uint32_t from, to;    /* peers; the same: it keeps that */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void make_name(char to[SAFETENSORS_NAME_MAX], const struct layout_tensor *tensor,
-    const char *suffix)
+void weights_name(const struct layout_tensor *tensor, const char *suffix,
+    char to[SAFETENSORS_NAME_MAX])
 {
 	(void)snprintf(to, SAFETENSORS_NAME_MAX, "%s%s", tensor->name, suffix);
 }
@@ -18,7 +18,7 @@ void *weights_items(const struct layout *layout, const char *suffix, const float
 		return NULL;
 	for (size_t i = 0; i < layout->tensor_count; i++) {
 		const struct layout_tensor *tensor = &layout->tensors[i];
-		make_name(names[i], tensor, suffix);
+		weights_name(tensor, suffix, names[i]);
 		items[i] = (struct safetensors_item){ names[i], tensor->rows, tensor->columns,
 			values != NULL ? values + tensor->offset : NULL, NULL };
 	}
@@ -32,7 +32,7 @@ tr_status weights_load(const struct layout *layout, const char *suffix,
 		const struct layout_tensor *tensor = &layout->tensors[i];
 		char name[SAFETENSORS_NAME_MAX];
 		uint64_t at;
-		make_name(name, tensor, suffix);
+		weights_name(tensor, suffix, name);
 		tr_status status = safetensors_find_f32(file, name, tensor->rows, tensor->columns,
 		    &at, error);
 		if (status != TR_OK)
@@ -120,6 +120,37 @@ static tr_status load_tensor(const struct taking *t, const struct layout *whole,
 	return status;
 }
 
+static tr_status find(struct taking *t, const struct layout_tensor *tensor, const char *suffix,
+    char name[SAFETENSORS_NAME_MAX], struct tr_error *error)
+{
+	weights_name(tensor, suffix, name);
+	t->from = tensor->offset;
+	return safetensors_find_f32(t->file, name, tensor->rows, tensor->columns, &t->at, error);
+}
+
+static tr_status take_room(struct taking *t, struct tr_error *error)
+{
+	t->piece = malloc(PIECE_NUMBERS * sizeof(float));
+	return t->piece != NULL
+	    ? TR_OK
+	    : tr_error_set(error, TR_ENOMEM, "no memory for a piece of a tensor");
+}
+
+tr_status weights_load_pieces(const struct layout *layout, size_t tensor, const char *suffix,
+    const struct safetensors *file, const struct shard_piece *pieces, size_t count,
+    const struct progress *progress, float *values, struct tr_error *error)
+{
+	struct taking taking = { .file = file, .progress = progress };
+	char name[SAFETENSORS_NAME_MAX];
+	tr_status status = find(&taking, &layout->tensors[tensor], suffix, name, error);
+	if (status == TR_OK)
+		status = take_room(&taking, error);
+	for (size_t k = 0; k < count && status == TR_OK; k++)
+		status = take_piece(&taking, &pieces[k], values, error);
+	free(taking.piece);
+	return status == TR_OK ? TR_OK : tr_error_wrap(error, "tensor '%s'", name);
+}
+
 tr_status weights_load_shard(const struct layout *whole, const struct layout *local,
     const struct shard *shard, const char *suffix, const struct safetensors *file,
     const struct progress *progress, float *values, struct tr_error *error)
@@ -127,19 +158,14 @@ tr_status weights_load_shard(const struct layout *whole, const struct layout *lo
 	struct taking taking = { .file = file, .progress = progress };
 	tr_status status = TR_OK;
 	memset(values, 0, local->count * sizeof(*values));
-	taking.piece = malloc(PIECE_NUMBERS * sizeof(float));
-	if (taking.piece == NULL)
-		return tr_error_set(error, TR_ENOMEM, "no memory for a piece of a tensor");
+	if (take_room(&taking, error) != TR_OK)
+		return TR_ENOMEM;
 	for (size_t i = 0; i < local->tensor_count && status == TR_OK; i++) {
 		const struct layout_tensor *tensor = &whole->tensors[local->tensors[i].number];
 		char name[SAFETENSORS_NAME_MAX];
-		uint64_t at;
-		make_name(name, tensor, suffix);
-		status = safetensors_find_f32(file, name, tensor->rows, tensor->columns, &at, error);
+		status = find(&taking, tensor, suffix, name, error);
 		if (status != TR_OK)
 			break;
-		taking.at = at;
-		taking.from = tensor->offset;
 		status = load_tensor(&taking, whole, local, shard, i, values, error);
 		if (status != TR_OK)
 			(void)tr_error_wrap(error, "tensor '%s'", name);

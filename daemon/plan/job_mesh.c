@@ -495,6 +495,18 @@ static tr_status check_rows(const Traind__V1__JobSpec *spec, struct tr_error *er
 	    config.context, m->tp);
 }
 
+/* Of a job in which each worker has the whole model; what a plan makes of mesh.auto is not known yet. */
+static tr_status check_whole(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Checkpoint *c = spec->train->checkpoint;
+	bool open = spec->mesh != NULL && spec->mesh->auto_;
+	if (c != NULL && c->sharded && !open)
+		return tr_error_set(error, TR_EINVAL,
+		    "checkpoint.sharded: found true, allowed: false, since each worker has the "
+		    "whole model (mesh.tp and mesh.pp are 1)");
+	return check_rows(spec, error);
+}
+
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
@@ -504,7 +516,7 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 
 	if (status != TR_OK || m == NULL ||
 	    !(job_mesh_is_sharded(spec) || job_is_strict(spec->train)))
-		return status == TR_OK ? check_rows(spec, error) : status;
+		return status == TR_OK ? check_whole(spec, error) : status;
 	const char *why = split_of(spec, split, sizeof(split));
 	status = check_workers(m, error);
 	if (status == TR_OK)

@@ -240,6 +240,10 @@ static const struct job_option rows[] = {
 	    "Where checkpoints are written: step-00000200/ and so on, and `latest`." },
 	{ "checkpoint.resume", OPTION_PATH, 0, 0, NULL, "", NULL,
 	    "Checkpoint to go on from: its folder, or that of several, whose `latest` is taken." },
+	{ "checkpoint.sharded", OPTION_BOOL, 0, 0, NULL, "false", NULL,
+	    "With a mesh: each worker of a replica writes its own shard, and nothing goes to "
+	    "another one for that. All nodes have to share checkpoint.dir. `trainctl export` puts "
+	    "the shards together." },
 
 	{ "sample.tokens", OPTION_UINT, 0, 65536, NULL, "0", "tokens",
 	    "Text of this length is generated when training ends; 0: none." },

@@ -99,6 +99,8 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 		return 0;
 	if (t->sharded != NULL)
 		sharded_take_back_parts(t);
+	if (t->sharded != NULL && sharded_shard_ended(t, &result))
+		return 0;
 	if (result.status == TR_OK)
 		trainer_report_checkpoint(t, result.path);
 	else

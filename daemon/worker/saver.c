@@ -22,8 +22,9 @@ struct saver {
 	pthread_t preparer;
 	bool prepares;     /* that thread exists and was not joined yet */
 	atomic_bool hurry; /* it is to end */
-	bool in_parts;     /* instead: */
-	struct saver_parts parts;
+	bool works;        /* instead: */
+	struct saver_work work;
+	struct saver_parts parts; /* what it is then, of such */
 	struct manifest manifest;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -90,19 +91,26 @@ static void copy(struct saver *saver)
 	set(saver, &saver->copied);
 }
 
-static void copy_parts(struct saver *saver)
+static void copy_parts(void *arg)
 {
+	const struct saver *saver = arg;
 	saver->parts.copy(saver->parts.source.arg);
-	set(saver, &saver->copied);
+}
+
+static tr_status write_parts(void *arg, const struct progress *steps,
+    char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
+{
+	struct saver *saver = arg;
+	return checkpoint_write_from(&saver->folder, saver->layout, &saver->parts.source,
+	    &saver->manifest, NULL, steps, path, error);
 }
 
 static tr_status write_state(struct saver *saver, char path[CHECKPOINT_PATH_MAX],
     struct tr_error *error)
 {
 	struct progress steps = steps_progress(&saver->steps);
-	if (saver->in_parts)
-		return checkpoint_write_from(&saver->folder, saver->layout, &saver->parts.source,
-		    &saver->manifest, NULL, &steps, path, error);
+	if (saver->works)
+		return saver->work.write(saver->work.arg, &steps, path, error);
 	return checkpoint_write(&saver->folder, saver->layout, &saver->copy, &saver->manifest, NULL,
 	    &steps, path, error);
 }
@@ -126,13 +134,16 @@ static void *save(void *arg)
 	struct saver_result *r = &saver->result;
 	yield_to_training(COPY_NICE);
 	end_preparing(saver); /* what is left of it the copy does */
-	if (saver->in_parts)
-		copy_parts(saver);
-	else
+	if (saver->works) {
+		saver->work.copy(saver->work.arg);
+		set(saver, &saver->copied);
+	} else {
 		copy(saver);
+	}
 	if (saver->layout->count * sizeof(float) >= LARGE_BYTES)
 		yield_to_training(WRITE_NICE);
 	r->step = saver->manifest.step;
+	r->path[0] = '\0';
 	r->status = write_state(saver, r->path, &r->error);
 	set(saver, &saver->done);
 	return NULL;
@@ -226,19 +237,30 @@ tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
 		    (unsigned long long)manifest->step, arrays->outer != NULL ? 4 : 3,
 		    saver->layout->count * sizeof(float));
 	saver->state = *arrays;
-	saver->in_parts = false;
+	saver->works = false;
+	return start(saver, manifest, error);
+}
+
+tr_status saver_start_work(struct saver *saver, const struct saver_work *work,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	tr_status status = saver_check(saver, manifest, error);
+	if (status != TR_OK)
+		return status;
+	saver->work = *work;
+	saver->works = true;
 	return start(saver, manifest, error);
 }
 
 tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
     const struct manifest *manifest, struct tr_error *error)
 {
+	const struct saver_work work = { copy_parts, write_parts, saver };
 	tr_status status = saver_check(saver, manifest, error);
 	if (status != TR_OK)
 		return status;
 	saver->parts = *parts;
-	saver->in_parts = true;
-	return start(saver, manifest, error);
+	return saver_start_work(saver, &work, manifest, error);
 }
 
 /* For what the thread sets. */

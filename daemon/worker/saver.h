@@ -14,7 +14,7 @@ struct saver;
 struct saver_result {
 	tr_status status;
 	uint64_t step;
-	char path[CHECKPOINT_PATH_MAX]; /* if TR_OK */
+	char path[CHECKPOINT_PATH_MAX]; /* if TR_OK; "": it is no checkpoint yet */
 	struct tr_error error;          /* otherwise */
 };
 
@@ -38,6 +38,15 @@ struct saver_parts {
 	void (*copy)(void *arg);
 };
 tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
+    const struct manifest *manifest, struct tr_error *error);
+/* What else is to be written: by `write`, after `copy`. path stays "" but where it is a checkpoint that is whole now. Both as of saver_parts, with `arg`. */
+struct saver_work {
+	void (*copy)(void *arg);
+	tr_status (*write)(void *arg, const struct progress *progress,
+	    char path[CHECKPOINT_PATH_MAX], struct tr_error *error);
+	void *arg;
+};
+tr_status saver_start_work(struct saver *saver, const struct saver_work *work,
     const struct manifest *manifest, struct tr_error *error);
 /* Waits until the state is copied, if a save is under way: not at all, where a gradient was computed since it began. Tells `progress` meanwhile, while the save is not older than bound_ms. */
 void saver_settle(struct saver *saver, const struct progress *progress, unsigned bound_ms);

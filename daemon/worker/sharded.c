@@ -39,6 +39,8 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	memset(&t->layout, 0, sizeof(t->layout));
 	s->loaded = s->tidied.shard = RANKS_NONE;
 	s->owners = t->zero_owners;
+	s->in_shards = t->spec->checkpoint != NULL && t->spec->checkpoint->sharded &&
+	    t->folder.dir[0] != '\0';
 	s->newcomer_parts = NEWCOMERS_PARTS;
 	s->newcomer_least = NEWCOMERS_LEAST;
 	s->fetch_bytes = SHARDED_FETCH_BYTES;
@@ -87,6 +89,10 @@ tr_status sharded_attach(struct trainer *t, struct tr_error *error)
 	s->told = tr_alloc(t->group, sizeof(*s->told));
 	s->back = tr_alloc(t->group, sizeof(*s->back));
 	if (s->state == NULL || s->sums == NULL || s->told == NULL || s->back == NULL)
+		return no_memory(error);
+	if (s->in_shards)
+		s->words = tr_alloc(t->group, TR_GROUP_PEERS_MAX * sizeof(*s->words));
+	if (s->in_shards && s->words == NULL)
 		return no_memory(error);
 	if (s->apart != NULL && sharded_apart_attach(t, error) != TR_OK)
 		return TR_ENOMEM;

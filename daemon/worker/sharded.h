@@ -16,7 +16,7 @@
  *	mend    some of a shard's workers hold other numbers than the rest: they hold nothing from then on
  *	load    training begins with its last step done: shards are read, for the final round
  *	final   validation, last checkpoint, sample
- *	save	shards to who writes a checkpoint, and nothing else: of jobs whose replicas train apart (sharded_apart.h), where a step is many of them and a merge
+ *	save	shards to who writes a checkpoint, and nothing else: of jobs whose replicas train apart (sharded_apart.h), where a step is many of them and a merge; and after the last step where each writes its own (sharded_saving.h)
  *
  * So the number of a round is not that of a step. A loss begins the round again at all (scopes, collectives/coll.h): with what is left.
  */
@@ -42,6 +42,8 @@
 #include "daemon/worker/replanner.h"
 #include "daemon/worker/saver.h"
 #include "daemon/worker/sharded_fetch.h"
+#include "daemon/worker/sharded_parts.h"
+#include "daemon/worker/sharded_saving.h"
 #include "daemon/worker/sharded_strict.h"
 
 /* Rounds of too few workers before there is a smaller mesh: ten a second. */
@@ -104,6 +106,7 @@ struct sharded_state {
 	uint64_t
 	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */
 	struct newcomers newcomers; /* of the last round */
+	struct saving saving;       /* a checkpoint in shards */
 	uint64_t fills;             /* 1: the last round was a step in which somebody got a shard */
 	uint64_t plain; /* 1: the last round was a step, like the one before it, and nothing else */
 };
@@ -143,17 +146,6 @@ struct sharded_exchange {
 	const struct sharded_scope *scope;
 	tr_status status; /* of the first that failed */
 	struct tr_error error;
-};
-
-/* By shard, what a checkpoint is written from. */
-struct sharded_parts {
-	struct mesh_shards shards;
-	struct dealing dealing;
-	struct optim_arrays *arrays; /* NULL: there is none */
-	struct optim_arrays
-	    from; /* of these this worker's own shard (a bit each) is still to be copied: */
-	unsigned to_copy;
-	uint32_t own;
 };
 
 struct sharded {
@@ -197,6 +189,10 @@ struct sharded {
 	struct tr_error refused; /* why this worker could not use checkpoints, since the last step */
 	uint32_t differs;        /* times that this worker was mended since the last step */
 	uint64_t put_by;         /* the step that this worker began to write last */
+	bool in_shards;          /* checkpoint.sharded: each writes its own, sharded_saving.h */
+	struct saving_own saving;
+	struct saving_job saving_job;
+	struct saving_word *words; /* in the group's memory; NULL: not in shards */
 
 	/* For another plan (sharded_replan.c). */
 	struct replanner *replanner; /* NULL: the job is not planned anew */
@@ -231,6 +227,8 @@ struct sharded {
 	bool behind;       /* sharded_arrivals.c: shards come while others train apart */
 	size_t arriving; /* one more than the transfer that this worker has not waited for; 0: none */
 	bool gathers;
+	struct saving begins;      /* in shards, with it; key 0: none does */
+	bool leaves_out;           /* a checkpoint that would begin, since another is on its way */
 	uint64_t share;            /* samples of this worker's replica */
 	double work_s;             /* that computing it took; meanwhile since when, monotonic */
 	struct fetch_piece *fetch; /* sharded_fetch.c; NULL: none was needed yet */
@@ -400,7 +398,8 @@ void sharded_end_moves(struct trainer *t);
 tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error);
 /* A round has begun: with ZeRO-1 who wrote does not keep what came for it. */
 void sharded_give_staged(struct trainer *t);
-/* Who writes: the first that works with the first shard. */
+/* Who writes shard `shard`, by index: the first that works with the first shard writes all, or (checkpoint.sharded) each its own. And whether this worker writes any. */
+uint32_t sharded_writer_of(const struct trainer *t, uint32_t shard);
 bool sharded_writes(const struct trainer *t);
 /* Waits for what was gathered: at who writes. */
 tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error);
@@ -408,15 +407,6 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error);
 unsigned sharded_arrays_gathered(const struct sharded *s);
 /* Room for its own shard, in s->staged. */
 tr_status sharded_stage_own(struct trainer *t, struct tr_error *error);
-
-/* ---- sharded_parts.c: a checkpoint's shards, while it is written ---- */
-
-/* What was gathered, once it has come, is the saver's. TR_OK too where no checkpoint is begun: an event says why. */
-tr_status sharded_start_checkpoint(struct trainer *t, struct tr_error *error);
-/* s->staged and this worker's own shard as *parts, to be written from, which is s->lent until it is taken back. */
-tr_status sharded_lend_parts(struct trainer *t, struct saver_parts *parts, struct tr_error *error);
-void sharded_take_back_parts(struct trainer *t);
-void sharded_drop_parts(struct trainer *t); /* where its memory ends */
 
 /* ---- sharded_update.c ---- */
 

@@ -68,10 +68,21 @@ static void write_whole(struct trainer *t)
 	}
 }
 
+/* The rounds before this one have written them, or could not (sharded_saving.h). Returns whether this worker says it. */
+static bool end_in_shards(struct trainer *t, const struct tr_round *round)
+{
+	t->final_written = t->sharded->state->saved >= t->counters->step;
+	t->final_failed = !t->final_written;
+	if (round->index == 0 && trainer_wants_sample(t))
+		trainer_report_event(t,
+		    "no sample: with checkpoint.sharded no worker has all parameters");
+	return trainer_contributes(round) && round->index == 0;
+}
+
 tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,
     struct tr_error *error)
 {
-	bool writes = sharded_writes(t);
+	bool writes = sharded_writes(t) && !t->sharded->in_shards;
 	tr_status status = TR_OK;
 	if (t->samples.validation > 0)
 		status = sharded_submit_validation(t, round, error);
@@ -81,6 +92,8 @@ tr_status sharded_submit_final(struct trainer *t, const struct tr_round *round,
 		return status;
 	if (writes && !t->final_written && !t->final_failed)
 		write_whole(t);
+	if (t->sharded->in_shards)
+		writes = end_in_shards(t, round);
 	t->sums->final_written = writes && t->final_written ? 1 : 0;
 	t->sums->final_failed = writes && t->final_failed ? 1 : 0;
 	return tr_allreduce(t->group, TAG_FINAL, &t->sums->final_written, 2, TR_F64, TR_SUM,

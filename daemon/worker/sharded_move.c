@@ -195,21 +195,27 @@ static bool is_mixed(const struct sharded *s)
 	    ranks_replica(&s->next, s->self) == ranks_source(&s->next, 0);
 }
 
+uint32_t sharded_writer_of(const struct trainer *t, uint32_t shard)
+{
+	return source_of(t->sharded, t->sharded->in_shards ? shard : 0);
+}
+
 bool sharded_writes(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	return s->self != RANKS_NONE && source_of(s, 0) == s->self;
+	return s->rank != RANKS_NONE &&
+	    sharded_writer_of(t, ranks_shard(&s->shards.mesh, s->rank)) == s->self;
 }
 
-/* All pieces of the moments of all shards. */
-static tr_status stage_moments(struct trainer *t, uint32_t writer, struct tr_error *error)
+/* All pieces of the moments of all shards that this worker writes. */
+static tr_status stage_moments(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
-	for (uint32_t k = 0; s->self == writer && k < ranks_shards(&s->shards.mesh); k++)
-		if (status == TR_OK)
+	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
+		if (sharded_writer_of(t, k) == s->self)
 			status = make_arrays(t, sharded_arrays_whole(s), &s->staged[k], error);
-	return status == TR_OK ? sharded_submit_gathered_moments(t, writer, error) : status;
+	return status == TR_OK ? sharded_submit_gathered_moments(t, error) : status;
 }
 
 void sharded_give_staged(struct trainer *t)
@@ -222,14 +228,13 @@ void sharded_give_staged(struct trainer *t)
 tr_status sharded_submit_gather(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	uint32_t writer = source_of(s, 0);
 	tr_status status = TR_OK;
 	if (s->apart != NULL)
 		sharded_apart_settle_moments(t, is_mixed(s));
 	if (s->owners > 0)
-		status = stage_moments(t, writer, error);
+		status = stage_moments(t, error);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++) {
-		uint32_t from = source_of(s, k);
+		uint32_t from = source_of(s, k), writer = sharded_writer_of(t, k);
 		if (from == s->self && from != writer)
 			status = submit(t, gather_tag(k), TR_SEND, k, sharded_arrays_gathered(s),
 			    &t->arrays, writer, error);
@@ -248,7 +253,7 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
 	const struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
-		if (source_of(s, k) != s->self)
+		if (sharded_writer_of(t, k) == s->self && source_of(s, k) != s->self)
 			status = wait_for(t, gather_tag(k), sharded_arrays_gathered(s), error);
 	return status == TR_OK && s->owners > 0 ? sharded_wait_gathered_moments(t, error) : status;
 }

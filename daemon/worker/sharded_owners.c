@@ -207,17 +207,18 @@ static void hold_one_replicas(const struct sharded *s, uint32_t writer, struct r
 			held->peers[i].shard = RANKS_NONE;
 }
 
-tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer, struct tr_error *error)
+tr_status sharded_submit_gathered_moments(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
 	struct ranks held = s->next;
 	tr_status status = TR_OK;
 	owners_plan_clear(&s->gathered);
 	ranks_settle(&held, true); /* who got its part in this round gives that */
-	hold_one_replicas(s, writer, &held);
+	hold_one_replicas(s, sharded_writer_of(t, 0), &held);
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
-		status = sharded_plan_whole(s, &s->gathered, &held, writer, k, error);
-	if (status == TR_OK && s->self == writer)
+		status = sharded_plan_whole(s, &s->gathered, &held, sharded_writer_of(t, k), k,
+		    error);
+	if (status == TR_OK && sharded_writes(t))
 		copy_own(t);
 	return status == TR_OK ? submit_plan(t, &s->gathered, &t->arrays, s->staged, error)
 	                       : status;

@@ -26,8 +26,7 @@ tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error);
 tr_status sharded_submit_pieces_moments(struct trainer *t, struct tr_error *error);
 tr_status sharded_wait_pieces_moments(struct trainer *t, struct tr_error *error);
 /* To s->staged of who writes. */
-tr_status sharded_submit_gathered_moments(struct trainer *t, uint32_t writer,
-    struct tr_error *error);
+tr_status sharded_submit_gathered_moments(struct trainer *t, struct tr_error *error);
 tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error);
 /* Those that this worker works with are zeros, or some of them. */
 void sharded_clear_moments(struct trainer *t);

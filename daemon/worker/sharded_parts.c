@@ -28,9 +28,8 @@ static void read_numbers(void *arg, unsigned which, size_t tensor, size_t first,
 	}
 }
 
-static void copy_own(void *arg)
+void sharded_copy_own(struct sharded_parts *p)
 {
-	struct sharded_parts *p = arg;
 	struct shard shard;
 	size_t bytes = mesh_shards_layout(&p->shards, p->own, &shard)->count * sizeof(float);
 	for (unsigned a = 0; a < SHARDED_ARRAYS_ALL; a++)
@@ -38,6 +37,11 @@ static void copy_own(void *arg)
 			memcpy(sharded_array(&p->arrays[p->own], a), sharded_array(&p->from, a),
 			    bytes);
 	p->to_copy = 0;
+}
+
+static void copy_own(void *arg)
+{
+	sharded_copy_own(arg);
 }
 
 tr_status sharded_lend_parts(struct trainer *t, struct saver_parts *parts, struct tr_error *error)

@@ -15,7 +15,9 @@ static bool gathers(const struct trainer *t)
 	const struct sharded *s = t->sharded;
 	uint64_t every = t->spec->checkpoint != NULL ? t->spec->checkpoint->every : 0;
 	uint64_t step = t->counters->step;
-	if (s->kind == SHARDED_FINAL || s->kind == SHARDED_SAVE)
+	if (s->kind == SHARDED_FINAL)
+		return !s->in_shards;
+	if (s->kind == SHARDED_SAVE)
 		return true;
 	if (s->apart != NULL)
 		return false;
@@ -36,7 +38,7 @@ static enum sharded_round kind_of(const struct trainer *t)
 	if (s->lost != RANKS_NONE)
 		return SHARDED_BACK;
 	if (last)
-		return SHARDED_FINAL;
+		return sharded_saves_last(t) ? SHARDED_SAVE : SHARDED_FINAL;
 	return sharded_apart_saves(t) ? SHARDED_SAVE : SHARDED_STEP;
 }
 
@@ -75,6 +77,7 @@ static tr_status derive(struct trainer *t, const struct tr_round *round, struct 
 	sharded_derive_arrivals(t);
 	s->rank = s->self != RANKS_NONE ? s->next.peers[s->self].rank : RANKS_NONE;
 	s->gathers = gathers(t);
+	sharded_derive_saving(t, round);
 	t->arrays = s->held;
 	if (s->apart != NULL)
 		sharded_apart_bind(t);
@@ -156,7 +159,7 @@ static tr_status finish_ops(struct trainer *t, uint64_t *samples, struct tr_erro
 	if (s->kind != SHARDED_STEP && s->kind != SHARDED_SAVE)
 		return TR_OK;
 	if (s->gathers && sharded_writes(t))
-		status = sharded_start_checkpoint(t, error);
+		status = (s->in_shards ? sharded_start_shard : sharded_start_checkpoint)(t, error);
 	if (s->kind == SHARDED_SAVE)
 		return status;
 	if (s->apart != NULL)
@@ -214,6 +217,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 		sharded_strict_settle(t);
 	sharded_tell(t, round);
 	learn_saved(s);
+	sharded_end_saving(t, round);
 	sharded_end_moves(t);
 	if (s->gathers && (s->kind == SHARDED_STEP || s->kind == SHARDED_SAVE))
 		s->state->gathered = t->counters->step;
@@ -274,7 +278,11 @@ static tr_status one_round(struct trainer *t, struct tr_round *round, bool *fini
 	if (status == TR_OK)
 		status = trainer_first_round(t, round, error);
 	if (status == TR_OK)
+		sharded_await_saving(t);
+	if (status == TR_OK)
 		status = submit_told(t, round, error);
+	if (status == TR_OK)
+		status = sharded_submit_saving(t, round, error);
 	if (status == TR_OK)
 		status = submit(t, round, error);
 	if (status == TR_OK)

@@ -39,6 +39,7 @@ enum trainer_tag {
 	TAG_CHOICE,       /* which checkpoint all can use */
 	TAG_BACK,         /* what it says of the steps until then */
 	TAG_REPLAN,       /* what all measure, or what was planned anew */
+	TAG_SAVING,       /* how far each writer of a checkpoint in shards is */
 	TAG_HERE,         /* who has a checkpoint on its disk */
 	TAG_MERGE = 1100, /* three, of replicas that train apart: how far each got */
 	TAG_COPIES = 1200, /* the same where a replica is several copies: each one's part, of two ranges, and two barriers */

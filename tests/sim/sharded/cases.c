@@ -233,10 +233,27 @@ static void case_of(uint64_t seed, struct play_case *what)
 	}
 }
 
+/* All nodes share the disk. */
+static void make_in_shards(uint64_t number, struct play_case *what)
+{
+	static const uint64_t kinds_of[] = { 0, CASE_UNEVEN_SEEDS, CASE_APART_SEEDS,
+		CASE_STREAM_SEEDS, CASE_REPLAN_SEEDS, CASE_JOIN_SEEDS, CASE_COPIES_SEEDS,
+		CASE_COPIES_STREAM_SEEDS, CASE_APART_REMESH_SEEDS, CASE_COPIES_REMESH_SEEDS };
+	const uint64_t turn = sizeof(kinds_of) / sizeof(kinds_of[0]);
+	case_of(kinds_of[number % turn] + number / turn, what);
+	what->in_shards = true;
+	what->own_disks = false;
+	what->bad_disks = 0;
+}
+
 void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	static const uint64_t kinds_of[] = { 0, CASE_UNEVEN_SEEDS, CASE_APART_SEEDS,
 		CASE_STREAM_SEEDS, CASE_JOIN_SEEDS };
+	if (seed >= CASE_SHARDS_SEEDS) {
+		make_in_shards(seed - CASE_SHARDS_SEEDS, what);
+		return;
+	}
 	if (seed < CASE_SCHEDULE_SEEDS || seed >= CASE_COPIES_SEEDS) {
 		case_of(seed, what);
 		return;
@@ -262,8 +279,8 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 		(void)snprintf(owners, sizeof(owners), ", %u copies%s", what->copies,
 		    what->owners > 0 ? ", owners" : "");
 	size_t used = (size_t)snprintf(text, bytes,
-	    "dp %u x pp %u x tp %u%s%s%s%s%s:", what->mesh.size[MESH_DP], what->mesh.size[MESH_PP],
-	    what->mesh.size[MESH_TP],
+	    "dp %u x pp %u x tp %u%s%s%s%s%s%s:", what->mesh.size[MESH_DP],
+	    what->mesh.size[MESH_PP], what->mesh.size[MESH_TP],
 	    what->chunks > 1  ? ", in chunks"
 	        : what->gpipe ? ", GPipe"
 	                      : "",
@@ -280,7 +297,7 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	    what->rates         ? ", own rates"
 	        : what->smaller ? ", or smaller"
 	                        : "",
-	    owners);
+	    owners, what->in_shards ? ", checkpoints in shards" : "");
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",

@@ -32,6 +32,8 @@
 #define CASE_APART_REMESH_SEEDS 7000000u
 /* The same, of several copies: so many are lost that there are fewer copies, or a smaller mesh too. */
 #define CASE_COPIES_REMESH_SEEDS 8000000u
+/* From these on checkpoints are in shards: of the first kind of seeds, unequal ones, those that train apart, stream, get other plans or joins, are several copies or get another mesh, in turn. */
+#define CASE_SHARDS_SEEDS 9000000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);

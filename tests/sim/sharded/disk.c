@@ -56,6 +56,8 @@ static void check_whole(struct tr_group *g, uint64_t step, const char *what, con
 
 float *play_read_parts(const struct tr_group *g, unsigned which)
 {
+	if (g->work.write != NULL)
+		return play_shards_read(g, which);
 	const struct layout *layout = &g->play->reference.layout;
 	const struct checkpoint_source *source = &g->parts.source;
 	float *whole = numbers(layout->count);
@@ -82,27 +84,63 @@ static void check_written(struct tr_group *g, uint64_t step)
 	}
 }
 
-tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
-    const struct manifest *manifest, struct tr_error *error)
+tr_status saver_check(const struct saver *saver, const struct manifest *manifest,
+    struct tr_error *error)
 {
-	struct tr_group *g = group_inside();
 	(void)saver;
-	if (g->saves != 0)
-		return tr_error_set(error, TR_EAGAIN, "not yet");
+	(void)manifest;
+	return group_inside()->saves == 0 ? TR_OK : tr_error_set(error, TR_EAGAIN, "not yet");
+}
+
+static void start(struct tr_group *g, const struct manifest *manifest)
+{
 	g->saves = manifest->step;
 	uint64_t slow_us = g->play->what.slow_us, most = slow_us > 0 ? MS : 100 * MS;
 	bool slow = slow_us > 0 && manifest->step == g->play->what.slow_save;
 	g->saves_at_us = g->sim->now_us + (slow ? slow_us : sim_between(g->sim, 0, most));
 	if (slow)
 		g->play->what.slow_save = 0;
-	g->parts = *parts;
 	g->copied = false;
 	free(g->manifest);
 	g->manifest = malloc(sizeof(*g->manifest));
 	*g->manifest = *manifest;
 	(void)snprintf(g->manifest->optimizer, sizeof(g->manifest->optimizer), "%lu",
 	    (unsigned long)++g->play->written);
+}
+
+tr_status saver_start_parts(struct saver *saver, const struct saver_parts *parts,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	struct tr_group *g = group_inside();
+	if (saver_check(saver, manifest, error) != TR_OK)
+		return TR_EAGAIN;
+	g->parts = *parts;
+	g->work.write = NULL;
+	start(g, manifest);
 	return TR_OK;
+}
+
+tr_status saver_start_work(struct saver *saver, const struct saver_work *work,
+    const struct manifest *manifest, struct tr_error *error)
+{
+	struct tr_group *g = group_inside();
+	if (saver_check(saver, manifest, error) != TR_OK)
+		return TR_EAGAIN;
+	g->work = *work;
+	start(g, manifest);
+	return TR_OK;
+}
+
+/* The last of a try's copies: all of them are one state. */
+static void settle_work(struct tr_group *g)
+{
+	g->work.copy(g->work.arg);
+	if (g->trainer->sharded->saving_job.publishes || !play_shards_copied(g))
+		return;
+	if (g->play->apart != NULL)
+		apart_save(g, g->saves);
+	else
+		check_written(g, g->saves);
 }
 
 /* As late as may be. */
@@ -118,6 +156,10 @@ void trainer_settle_save(struct trainer *t)
 		return;
 	}
 	g->copied = true;
+	if (g->work.write != NULL) {
+		settle_work(g);
+		return;
+	}
 	g->parts.copy(g->parts.source.arg);
 	if (g->play->apart != NULL)
 		apart_save(g, g->saves);
@@ -169,26 +211,46 @@ static void prune(struct play *play, uint32_t disk, unsigned keep)
 	}
 }
 
-uint64_t trainer_finish_checkpoint(struct trainer *t)
+void play_publish(struct tr_group *g, uint64_t step, const struct manifest *manifest)
 {
-	struct tr_group *g = t->group;
 	struct play *play = g->play;
-	uint64_t step = g->saves;
-	if (step == 0 || g->dead || g->sim->now_us < g->saves_at_us)
-		return 0;
-	g->saves = 0;
-	if (play->apart == NULL)
-		check_written(g, step);
-	sharded_take_back_parts(t);
+	struct manifest *kept = malloc(sizeof(*kept));
+	if (kept == NULL)
+		abort();
+	*kept = *manifest;
 	free(play->disk[step]);
 	play->damage[step] = draw_damage(g, step);
-	play->disk[step] = g->manifest;
-	g->manifest = NULL;
+	play->disk[step] = kept;
 	play->published[step] = ++play->publications;
 	play->has[step] |= disk_of(g);
 	if (play->what.own_disks && play->what.damages) /* somebody copies them */
 		play->has[step] |= 1u << sim_draw(g->sim, 6);
-	prune(play, disk_of(g), t->folder.keep);
+	prune(play, disk_of(g), g->trainer->folder.keep);
+}
+
+/* By the saver's thread. */
+static uint64_t end_work(struct tr_group *g, uint64_t step)
+{
+	const struct progress nobody = { NULL, NULL, NULL };
+	struct saver_result result = { .step = step };
+	result.status = g->work.write(g->work.arg, &nobody, result.path, &result.error);
+	sharded_take_back_parts(g->trainer);
+	return sharded_shard_ended(g->trainer, &result) || result.status != TR_OK ? 0 : step;
+}
+
+uint64_t trainer_finish_checkpoint(struct trainer *t)
+{
+	struct tr_group *g = t->group;
+	uint64_t step = g->saves;
+	if (step == 0 || g->dead || g->sim->now_us < g->saves_at_us)
+		return 0;
+	g->saves = 0;
+	if (g->work.write != NULL)
+		return end_work(g, step);
+	if (g->play->apart == NULL)
+		check_written(g, step);
+	sharded_take_back_parts(t);
+	play_publish(g, step, g->manifest);
 	return step;
 }
 
@@ -470,6 +532,7 @@ bool play_disks_are_lost(const struct tr_group *g)
 
 void play_disk_finish(struct play *play)
 {
+	play_shards_finish(play);
 	for (uint64_t step = 0; step < PLAY_STEPS_MAX; step++)
 		free(play->disk[step]);
 }

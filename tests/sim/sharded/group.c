@@ -45,18 +45,22 @@ static void work(void)
 	/* Where a shard is lost before there is a checkpoint, or with the disks that it was on, nothing can be done. */
 	bool none_yet = g->trainer->sharded->state->saved == 0 &&
 	    strstr(error.text, "none was written yet") != NULL;
-	if (none_yet || (status == TR_EPEERLOST && play_disks_are_lost(g)))
+	if (status == TR_OK && g->play->what.in_shards && !g->dead) {
+		play_ended(g);
 		g->sim->over = true;
-	else if (g->starved && status == TR_ENOMEM) { /* another one is started for it */
+	} else if (none_yet || (status == TR_EPEERLOST && play_disks_are_lost(g))) {
+		g->sim->over = true;
+	} else if (g->starved && status == TR_ENOMEM) { /* another one is started for it */
 		node_crash(g->sim, g->number, false, "ended: no memory");
 		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);
 	} else if (g->play->what.differs == g->number + 1 && status == TR_EDIGEST) {
 		g->play->differed++;
 		node_crash(g->sim, g->number, false, "ended: what it holds always differs");
 		sim_at(g->sim, g->sim->now_us + 300 * MS, SIM_FOLLOW, 0, 0, 0);
-	} else if (!g->dead && !g->sim->nodes[g->number].failed && group_is_member(g))
+	} else if (!g->dead && !g->sim->nodes[g->number].failed && group_is_member(g)) {
 		sim_violation(g->sim, "S4: n%u ends: %s: %s", g->number, tr_status_name(status),
 		    error.text);
+	}
 	play_trainer_destroy(g->trainer);
 	g->trainer = NULL;
 	g->finished = true;

@@ -242,7 +242,8 @@ static bool all_there(const struct play *play)
 bool play_is_finished(struct sim *sim)
 {
 	const struct play *play = sim->calls;
-	if (play->newest_step >= play->what.steps && sim->memberd.up && all_there(play) &&
+	bool ends = play->what.in_shards && !play->what.settles;
+	if (!ends && play->newest_step >= play->what.steps && sim->memberd.up && all_there(play) &&
 	    sim->now_us >= play->settled_us)
 		return true;
 	/* All were put out, some of them by each other: a job would begin again,

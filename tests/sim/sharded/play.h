@@ -126,6 +126,7 @@ struct play_case {
 	uint64_t newcomer_parts; /* of a shard, that come one after another at most; 0: as ever */
 	struct play_fault faults[PLAY_FAULTS_MAX];
 	unsigned fault_count;
+	bool in_shards;     /* checkpoints are: shards.c */
 	bool own_disks;     /* each node has one, and sees no other's */
 	uint32_t bad_disks; /* of these, a bit a node: no copy can be written there, or used */
 	bool damages;       /* checkpoints, but never two written one after the other */
@@ -169,6 +170,8 @@ struct play {
 	struct play_case what;
 	struct play_reference reference;
 	Traind__V1__Mesh schedule;
+	struct play_shards *shards; /* of checkpoints: shards.c */
+	unsigned full, ended; /* times that a disk had no room for a shard; runs to the job's end */
 	struct play_apart *apart; /* NULL: gradients are summed at every step */
 	struct tr_group *groups[SIM_NODES_MAX];
 	ucontext_t home;
@@ -258,7 +261,8 @@ struct tr_group {
 	uint64_t saves, saves_at_us; /* the step of a checkpoint under way, and when
                                   it is written; 0: none */
 	struct manifest *manifest;   /* the checkpoint's */
-	struct saver_parts parts;    /* the same */
+	struct saver_parts parts;    /* the same, or */
+	struct saver_work work;      /* .write NULL: it is parts */
 	bool copied;                 /* what of them changes */
 	struct {
 		struct mesh mesh;
@@ -296,6 +300,16 @@ uint64_t play_step(const struct tr_group *g); /* so many are done */
 
 /* ---- disk.c ---- */
 float *play_read_parts(const struct tr_group *g, unsigned which); /* an array of the whole layout */
+/* It is whole now. The manifest is copied. */
+void play_publish(struct tr_group *g, uint64_t step, const struct manifest *manifest);
+
+/* ---- shards.c ---- */
+/* What this worker's thread has copied. True: all writers' have. */
+bool play_shards_copied(struct tr_group *g);
+float *play_shards_read(const struct tr_group *g, unsigned which); /* as play_read_parts, of these */
+void play_shards_finish(struct play *play);
+/* This worker has ended, its job's last step being done. */
+void play_ended(const struct tr_group *g);
 /* No member has a checkpoint, of the step that was tried last or an earlier one, on its own disk. */
 bool play_disks_are_lost(const struct tr_group *g);
 void play_disk_finish(struct play *play);
@@ -343,6 +357,8 @@ void apart_create(struct play *play);
 void apart_finish(struct play *play);
 /* The mesh became another one: with the newest moments that are whole. */
 void apart_check_carried(const struct tr_group *g);
+/* A replica begins with fresh moments: it has no others. */
+void apart_check_fresh(const struct tr_group *g);
 /* A step of a replica. */
 void apart_update(struct tr_group *g, const struct optim_arrays *arrays, const struct optim_by *by,
     size_t first, size_t end);

@@ -124,8 +124,9 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->spec = spec_of(&play->what);
 	t->settings.lr = 1;
 	t->mesh_waits = play->what.apart && !play->what.smaller;
-	/* Streams have merges at their last step, and last rounds behind them. */
-	t->steps = play->what.stream != PLAY_STREAM_NONE
+	/* Streams have merges at their last step, and last rounds behind them; checkpoints in shards rounds for the last one. */
+	t->steps = play->what.stream != PLAY_STREAM_NONE ||
+	        (play->what.in_shards && !play->what.settles)
 	    ? play->what.steps
 	    : UINT64_C(1) << 53; /* the most that there may be */
 	t->batch = play->reference.batch;
@@ -151,6 +152,7 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->numbers = calloc(t->batch + 1, sizeof(*t->numbers));
 	must(layout_init(&play->reference.layout.config, &t->layout, &error), &error);
 	must(sharded_create(t, &error), &error);
+	t->sharded->in_shards = play->what.in_shards;
 	must(sharded_attach(t, &error), &error);
 	t->sharded->newcomer_least = 1;
 	t->sharded->fetch_bytes = 128;
