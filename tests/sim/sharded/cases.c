@@ -244,6 +244,13 @@ static void make_in_shards(uint64_t number, struct play_case *what)
 	what->in_shards = true;
 	what->own_disks = false;
 	what->bad_disks = 0;
+	/* In half of those that run to the job's end the last fault strikes in the rounds behind the last step. */
+	if (number / turn % 2 == 1 && !what->settles && what->stream == PLAY_STREAM_NONE) {
+		struct play_fault *last = &what->faults[what->fault_count - 1];
+		last->step = what->steps;
+		last->instruction %= 40;
+		last->in_remesh = false;
+	}
 }
 
 void case_of_seed(uint64_t seed, struct play_case *what)
@@ -440,6 +447,16 @@ void cases_all(struct sim *sim, struct play *play, uint64_t part, uint64_t parts
 		walk_step(&walk, &calm);
 		if (mesh_workers(&calm.mesh) > 1)
 			walk_remesh(&walk, &calm);
+	}
+	/* While shards are written, in the step that begins it and the one after. */
+	for (size_t mesh = 0; mesh < MESHES + ZERO_MESHES; mesh++) {
+		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
+		set_mesh_number(&calm, mesh);
+		calm.in_shards = true;
+		for (uint64_t step = STEP; step < STEP + 2; step++) {
+			calm.faults[0].step = step;
+			walk_step(&walk, &calm);
+		}
 	}
 	for (size_t i = 0; i < 2; i++) {
 		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
