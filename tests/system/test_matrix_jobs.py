@@ -12,7 +12,7 @@ from test_training import BATCH
 MODELS = {"gpt2": {"preset": "gpt2", "layers": 5}, "llama": {"preset": "llama", "layers": 5, "tied": "false"}}
 # dp, pp, tp, keys
 CASES = {
-    "all": (2, 2, 2, {"zero_owners": 2, "sequence_parallel": True, "chunks": 2, "recompute": True}),
+    "all": (3, 2, 2, {"zero_owners": 2, "sequence_parallel": True, "chunks": 2, "recompute": True}),
     "mesh": (2, 2, 2, {}),
     "gpipe-zero-sequence": (2, 2, 2, {"schedule": "gpipe", "zero_owners": 2, "sequence_parallel": True}),
     "zero-sequence-recompute": (2, 1, 2, {"zero_owners": 2, "sequence_parallel": True, "recompute": True}),

@@ -233,6 +233,22 @@ static void case_of(uint64_t seed, struct play_case *what)
 	}
 }
 
+/* As many processes as there may ever be. */
+static void make_all_ways(uint64_t number, struct play_case *what)
+{
+	static const uint32_t all[MESH_AXES] = { 3, 2, 2 };
+	what->strict = false;
+	case_set_mesh(what, all, 2);
+	what->gpipe = number % 3 == 0;
+	what->chunks = what->gpipe ? 1 : 2;
+	what->spares = 0;
+	for (unsigned i = 0; i < what->fault_count; i++) {
+		what->faults[i].victim = (what->faults[i].victim + (unsigned)number) %
+		    mesh_workers(&what->mesh);
+		what->faults[i].returns_us = 0;
+	}
+}
+
 /* All nodes share the disk. */
 static void make_in_shards(uint64_t number, struct play_case *what)
 {
@@ -263,6 +279,11 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	}
 	if (seed < CASE_SCHEDULE_SEEDS || seed >= CASE_COPIES_SEEDS) {
 		case_of(seed, what);
+		return;
+	}
+	if (seed >= CASE_ALL_WAYS_SEEDS) {
+		case_of(seed - CASE_ALL_WAYS_SEEDS, what);
+		make_all_ways(seed - CASE_ALL_WAYS_SEEDS, what);
 		return;
 	}
 	if (seed >= CASE_STRICT_ZERO_SEEDS) {

@@ -24,6 +24,8 @@
 #define CASE_SCHEDULE_SEEDS 5000000u
 /* From these on strict jobs have ZeRO-1: of the first kind of seeds and joins in turn. */
 #define CASE_STRICT_ZERO_SEEDS 5500000u
+/* From these on all ways to split are there at once: three replicas of two stages of two workers, ZeRO-1 with two owners, GPipe's list or two chunks. Nobody who is lost is replaced. */
+#define CASE_ALL_WAYS_SEEDS 5750000u
 /* From these on replicas that train apart are several copies of the mesh: a third of them by steps, by speed and by time, from the second number on with rates of their own, from the third on with merges that they train on through. */
 #define CASE_COPIES_SEEDS        6000000u
 #define CASE_COPIES_RATES_SEEDS  6500000u
