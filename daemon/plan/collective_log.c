@@ -18,6 +18,19 @@ uint32_t collective_log_count(const struct collective_log *log, enum graph_secti
 	return count;
 }
 
+double collective_entry_bytes_sent(const struct collective_entry *entry,
+    const struct strategy *strategy)
+{
+	uint32_t dp = strategy->mesh.size[MESH_DP];
+	uint32_t n = entry->axis == MESH_PP ? 2 : strategy->mesh.size[entry->axis];
+
+	/* A piece, an n-th of it, to each of n - R workers. */
+	if (entry->collective == COLLECTIVE_SEND_RECEIVE)
+		return (double)entry->bytes * (n - entry->owners) / n;
+	return collective_bytes_sent(entry->collective, (double)entry->bytes,
+	    entry->with_dp ? n * dp : n);
+}
+
 double collective_log_bytes_sent(const struct collective_log *log, const struct strategy *strategy,
     enum graph_section_kind section, enum propagate_phase phase, enum collective collective,
     enum mesh_axis axis, uint32_t layers)
@@ -30,10 +43,7 @@ double collective_log_bytes_sent(const struct collective_log *log, const struct 
 		    (collective != COLLECTIVES && entry->collective != collective) ||
 		    entry->axis != axis)
 			continue;
-		/* Over pp: the first stage and the last alone. */
-		double sent = collective_bytes_sent(entry->collective, (double)entry->bytes,
-		    axis == MESH_PP ? 2 : strategy->mesh.size[axis]);
-		bytes += sent *
+		bytes += collective_entry_bytes_sent(entry, strategy) *
 		    (section == SECTIONS && entry->section == SECTION_LAYER ? layers : 1);
 	}
 	return bytes;
@@ -45,10 +55,11 @@ const char *collective_entry_text(const struct collective_entry *entry, char *te
 	static const char *const phases[] = { "forward", "backward", "step" };
 	char from[TENSOR_PLACEMENT_TEXT_MAX], to[TENSOR_PLACEMENT_TEXT_MAX];
 
-	(void)snprintf(text, bytes, "%s %s: %s%s %s -> %s over %s: %s of %llu bytes",
+	(void)snprintf(text, bytes, "%s %s: %s%s %s -> %s over %s%s: %s of %llu bytes",
 	    sections[entry->section], phases[entry->phase], entry->gradient ? "gradient of " : "",
 	    entry->tensor, tensor_placement_text(entry->from, from),
 	    tensor_placement_text(entry->to, to), mesh_axis_name(entry->axis),
-	    collective_name(entry->collective), (unsigned long long)entry->bytes);
+	    entry->with_dp ? " and dp" : "", collective_name(entry->collective),
+	    (unsigned long long)entry->bytes);
 	return text;
 }

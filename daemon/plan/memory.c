@@ -5,17 +5,12 @@
 static tr_status check(const struct memory_input *in, uint32_t rank, struct tr_error *error)
 {
 	const struct schedule_shape *shape = &in->schedule->shape;
-	uint32_t dp = in->strategy->mesh.size[MESH_DP];
 	uint64_t layers = 0;
 
 	if (shape->ranks != in->strategy->mesh.size[MESH_PP] || rank >= shape->ranks)
 		return tr_error_set(error, TR_EINVAL,
 		    "memory: rank %u of a schedule of %u ranks, in a mesh with pp %u", rank,
 		    shape->ranks, in->strategy->mesh.size[MESH_PP]);
-	if (in->owners == 0 || in->owners > dp)
-		return tr_error_set(error, TR_EINVAL,
-		    "memory: %u owners of an optimizer shard; 1 to dp, %u, are allowed", in->owners,
-		    dp);
 	for (uint32_t stage = 0; stage < shape->ranks * shape->chunks; stage++)
 		layers += in->stage_layers[stage];
 	if (layers != in->shape->layers)
@@ -161,7 +156,8 @@ tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
 	if (st != TR_OK)
 		return st;
 	uint64_t count = rank_count(input, rank), dp = strategy->mesh.size[MESH_DP];
-	uint64_t optimized = strategy->zero1 ? (count + dp - 1) / dp * input->owners : count;
+	uint32_t owners = strategy->zero_owners;
+	uint64_t optimized = owners > 0 && owners < dp ? (count + dp - 1) / dp * owners : count;
 	made.parameters = count * strategy->value_bytes;
 	made.gradients = count * strategy->gradient_bytes;
 	made.optimizer = optimized * (strategy->value_bytes == 2 ? 12 : 8);

@@ -4,7 +4,7 @@
  *	f32                         4          4         8                -            16
  *	bf16, f32 gradients         2          4         8                4            18
  *
- * With ZeRO-1 the last two columns are split over dp and each piece is held by `owners` workers: f32 8 + 8 R/d, bf16 6 + 12 R/d (R = 1:
+ * With ZeRO-1 the last two columns are split over dp and each piece is held by the strategy's owners: f32 8 + 8 R/d, bf16 6 + 12 R/d (R = 1:
  * Rajbhandari et al., arXiv 1910.02054; more, so that a loss leaves somebody who knows). Activations are those that the backward pass
  * reads (propagate.h), of as many microbatches as the schedule's list has in flight; with recomputation of a layer its input alone. Of the head that is its
  * input too: the rest of it is there for one microbatch at a time (daemon/worker/slots.h), as are the gradients of a layer, and the layer that is
@@ -15,7 +15,7 @@
  * scratch of the threads, buffers of collectives, the code. The planner will measure those.
  *
  *	struct memory_bytes bytes;
- *	st = memory_of_rank(&(struct memory_input){ &shape, &strategy, &schedule, stage_layers, false, 1 }, 0, &bytes, &error);
+ *	st = memory_of_rank(&(struct memory_input){ &shape, &strategy, &schedule, stage_layers, false }, 0, &bytes, &error);
  *	... bytes.total
  */
 #ifndef TR_DAEMON_PLAN_MEMORY_H
@@ -34,7 +34,6 @@ struct memory_input {
 	const struct schedule *schedule; /* of as many ranks as the strategy's mesh has in pp */
 	const uint32_t *stage_layers;    /* [p * v], by stage; together shape->layers */
 	bool recompute;                  /* every layer */
-	uint32_t owners; /* R of each optimizer shard, 1 to dp; without ZeRO-1 every worker has all */
 };
 
 struct memory_bytes {
@@ -56,7 +55,7 @@ uint64_t memory_section_shared(const struct model_config *shape, const struct st
 /* Messages that a rank has between it and its neighbours, at most, each as large as a microbatch's residual stream. */
 uint32_t memory_messages(const struct schedule_shape *shape, uint32_t rank);
 
-/* Of each of the tp x dp workers of a pipeline rank. TR_EINVAL: strategy_check's and propagate's errors; stages or owners do not fit. */
+/* Of each of the tp x dp workers of a pipeline rank. TR_EINVAL: strategy_check's and propagate's errors; stages do not fit. */
 tr_status memory_of_rank(const struct memory_input *input, uint32_t rank,
     struct memory_bytes *bytes, struct tr_error *error);
 

@@ -68,15 +68,6 @@ static void versions_add(struct versions *versions, const struct tensor_lay *lay
 	versions->of[versions->count++] = *lay;
 }
 
-static struct tensor_lay gradient_lay(const struct tensor_lay *of)
-{
-	struct tensor_lay lay;
-
-	for (int axis = 0; axis < MESH_AXES; axis++)
-		lay.on[axis] = tensor_placement_of_gradient(of->on[axis]);
-	return lay;
-}
-
 static uint64_t tensor_bytes(const struct context *c, const struct graph_tensor *tensor,
     bool gradient_of_parameter)
 {
@@ -134,19 +125,24 @@ static void record(struct context *c, const struct graph_tensor *tensor, bool gr
 {
 	struct tensor_lay now = *from;
 
-	for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++)
+	for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++) {
+		bool sums_pp = axes[i] == MESH_PP && now.on[MESH_PP].kind == PLACEMENT_PARTIAL;
 		record_one(c, tensor, gradient, bytes, &now, axes[i], to->on[axes[i]]);
+		if (sums_pp && now.on[MESH_DP].kind == PLACEMENT_PARTIAL) {
+			c->step.entries[c->step.count - 1].with_dp = true;
+			now.on[MESH_DP] = to->on[MESH_DP];
+		}
+	}
 }
 
-/* Whole units (heads, sequences) for each worker, of all axes that split the same dimension. Over dp a
- * parameter's gradient is a flat array, of which nothing has to divide. */
+/* Whole units (heads, sequences) for each worker, of all axes that split the same dimension. */
 static bool can_split(const struct context *c, const struct graph_tensor *tensor,
     const struct tensor_lay *lay, struct tensor_placement to, enum mesh_axis axis)
 {
 	enum model_dim dim = tensor->dims[to.dim];
 	uint64_t units = layer_graph_units(c->shape, dim), pieces = c->strategy->mesh.size[axis];
 
-	if (to.kind != PLACEMENT_SPLIT || (tensor->role == TENSOR_PARAMETER && axis == MESH_DP))
+	if (to.kind != PLACEMENT_SPLIT)
 		return true;
 	if (units == 0)
 		units = strategy_dim(c->shape, c->strategy, dim); /* not the model's */
@@ -394,8 +390,8 @@ static tr_status forward(struct context *c, struct section_state *section, struc
 static void collect_gradient(struct context *c, const struct graph_tensor *tensor,
     struct value *value)
 {
-	struct tensor_lay own = gradient_lay(&value->versions.of[0]),
-	                  made = gradient_lay(&value->made);
+	struct tensor_lay own = tensor_lay_of_gradient(&value->versions.of[0]),
+	                  made = tensor_lay_of_gradient(&value->made);
 	uint64_t bytes = tensor_bytes(c, tensor, false);
 
 	for (unsigned i = 0; i < value->gradient.count; i++)
@@ -424,9 +420,6 @@ static struct tensor_lay parameter_gradient_lay(const struct context *c,
 
 	if (c->strategy->mesh.size[MESH_TP] > 1)
 		lay.on[MESH_TP] = c->strategy->over_tp[parameter];
-	if (c->strategy->zero1 && c->strategy->mesh.size[MESH_DP] > 1)
-		lay.on[MESH_DP] = tensor_placement_split(
-		    0); /* of the flat array: nothing has to divide */
 	return lay;
 }
 
@@ -441,7 +434,7 @@ static tr_status backward_op(struct context *c, struct section_state *section,
 		.deferred = parameter,
 		.wanted = { true, true, true } };
 	struct tensor_lay want = parameter ? parameter_gradient_lay(c, of->parameter)
-	                                   : gradient_lay(&value->versions.of[0]);
+	                                   : tensor_lay_of_gradient(&value->versions.of[0]);
 	struct operand operands[OP_INPUTS_MAX] = { 0 };
 	struct sharded_op *sharded = NULL;
 
@@ -478,7 +471,7 @@ static tr_status backward(struct context *c, struct section_state *section, stru
 			continue;
 		/* The first gradient is that of the last op whose result leaves the section. */
 		if (section->values[op->out].gradient.count == 0 && op->kind != OP_STATISTICS) {
-			struct tensor_lay lay = gradient_lay(
+			struct tensor_lay lay = tensor_lay_of_gradient(
 			    &section->values[op->out].versions.of[0]);
 			versions_add(&section->values[op->out].gradient, &lay);
 		}
@@ -524,7 +517,31 @@ static uint64_t kept_bytes(const struct context *c, const struct section_state *
 	return bytes;
 }
 
-/* Gradients of parameters, once for all microbatches, and the gathering of what owners have updated. */
+/* What owners have made new of each parameter whose gradient was summed, from each piece's first one to who does not own it. Pieces are of a flat array: nothing has to divide. */
+static void give_new_parameters(struct context *c)
+{
+	uint32_t owners = c->strategy->zero_owners, sums = c->step.count;
+	bool given = owners > 0 && owners < c->strategy->mesh.size[MESH_DP];
+	const char *last = NULL;
+
+	for (uint32_t i = 0; i < sums && given; i++) {
+		struct collective_entry entry = c->step.entries[i];
+		if (!entry.gradient || (entry.axis != MESH_DP && !entry.with_dp) ||
+		    entry.tensor == last)
+			continue;
+		last = entry.tensor;
+		entry.gradient = entry.with_dp = false;
+		entry.axis = MESH_DP;
+		entry.from = tensor_placement_split(0);
+		entry.collective = COLLECTIVE_SEND_RECEIVE;
+		entry.owners = owners;
+		entry.bytes = entry.bytes / c->strategy->gradient_bytes * c->strategy->value_bytes;
+		assert(c->step.count < COLLECTIVE_LOG_MAX);
+		c->step.entries[c->step.count++] = entry;
+	}
+}
+
+/* Gradients of parameters, once for all microbatches; then the new parameters. */
 static void step(struct context *c)
 {
 	c->phase = PHASE_STEP;
@@ -534,7 +551,7 @@ static void step(struct context *c)
 		const enum model_dim *dims = layer_graph_parameter_dims(parameter);
 		struct graph_tensor tensor = { layer_graph_parameter_name(parameter),
 			TENSOR_PARAMETER, PIN_NONE, { dims[0], dims[1], dims[2] }, parameter };
-		struct tensor_lay want = parameter_gradient_lay(c, parameter), after = want;
+		struct tensor_lay want = parameter_gradient_lay(c, parameter);
 		bool shared = parameter == PARAMETER_TABLE && !c->shape->untied &&
 		    c->strategy->mesh.size[MESH_PP] > 1;
 		c->section = layer_graph_parameter_section(parameter);
@@ -544,10 +561,8 @@ static void step(struct context *c)
 			record(c, &tensor, true, tensor_bytes(c, &tensor, true), &gradients->of[k],
 			    &want);
 		}
-		after.on[MESH_DP] = tensor_placement_broadcast();
-		if (gradients->count > 0)
-			record(c, &tensor, false, tensor_bytes(c, &tensor, false), &want, &after);
 	}
+	give_new_parameters(c);
 	for (uint32_t i = 0; i < c->step.count; i++) {
 		assert(c->log->count < COLLECTIVE_LOG_MAX);
 		c->log->entries[c->log->count++] = c->step.entries[i];

@@ -12,7 +12,11 @@
  *	  give back is added up before it is converted: q, k and v cost one all-reduce, not three.
  *	- Gradients of parameters, and the sum of losses, are converted once a step, after all microbatches (PHASE_STEP).
  *	- No all-to-all is chosen: libtraincoll has none. Where a tensor must come from one split to another, it is gathered and sliced.
- * With pp above 1 the table of a tied model has two users on different stages: a partial gradient over pp, hence one all-reduce.
+ *	- A gradient is summed for all of dp, in buckets behind the backward pass, with ZeRO-1 too. There the new parameters, which each worker has made of its piece alone, come from the
+ *	  piece's first owner to who does not own it, when all sums are done: S(0) over dp, with R owners, becomes B by sends and receives.
+ * With pp above 1 the table of a tied model has two users on different stages: a partial gradient over pp, hence one all-reduce, which is over dp too.
+ *
+ * tests/unit/test_step_calls.c holds a real trainer's steps to it, tests/unit/derived_calls.h its microbatches.
  */
 #ifndef TR_DAEMON_PLAN_PROPAGATE_H
 #define TR_DAEMON_PLAN_PROPAGATE_H
@@ -35,8 +39,10 @@ struct collective_entry {
 	const char *tensor; /* static; what is converted */
 	bool gradient;      /* not the tensor, but its gradient */
 	enum mesh_axis axis;
+	bool with_dp; /* one sum over this axis and over dp: there is none over dp besides */
 	struct tensor_placement from, to;
 	enum collective collective; /* local slices are here too: who runs the ops has to make them */
+	uint32_t owners;            /* of each piece, of a send and receive */
 	uint64_t
 	    bytes; /* of the whole tensor on this axis, as one worker would hold it: S of a cost model */
 };
@@ -57,6 +63,15 @@ struct collective_log {
 struct tensor_lay {
 	struct tensor_placement on[MESH_AXES];
 };
+
+static inline struct tensor_lay tensor_lay_of_gradient(const struct tensor_lay *of)
+{
+	struct tensor_lay lay;
+
+	for (int axis = 0; axis < MESH_AXES; axis++)
+		lay.on[axis] = tensor_placement_of_gradient(of->on[axis]);
+	return lay;
+}
 
 /* One op as each worker runs it: what an executor follows. Where an operand does not lie as it is wanted, and no earlier op has
  * wanted it so, the log has the conversions. Results of the backward pass are added up by lay; before the backward of the op that has made
@@ -86,8 +101,10 @@ tr_status propagate(const struct model_config *shape, const struct strategy *str
 
 uint32_t collective_log_count(const struct collective_log *log, enum graph_section_kind section,
     enum propagate_phase phase, enum collective collective, enum mesh_axis axis);
-/* Their bytes sent by one worker (collective_bytes_sent); any collective if COLLECTIVES, any section if SECTIONS: layers then
- * count `layers` times. */
+/* Sent by one worker of those that take part. Over pp these are the first stage's and the last one's. */
+double collective_entry_bytes_sent(const struct collective_entry *entry,
+    const struct strategy *strategy);
+/* The same of all such; any collective if COLLECTIVES, any section if SECTIONS: layers then count `layers` times. */
 double collective_log_bytes_sent(const struct collective_log *log, const struct strategy *strategy,
     enum graph_section_kind section, enum propagate_phase phase, enum collective collective,
     enum mesh_axis axis, uint32_t layers);

@@ -154,6 +154,10 @@ tr_status strategy_check(const struct model_config *shape, const struct strategy
 		return tr_error_set(error, TR_EINVAL,
 		    "numbers of %u bytes and gradients of %u; each 2 or 4", strategy->value_bytes,
 		    strategy->gradient_bytes);
+	if (strategy->zero_owners > strategy->mesh.size[MESH_DP])
+		return tr_error_set(error, TR_EINVAL,
+		    "%u owners of each piece of the moments; at most dp, %u", strategy->zero_owners,
+		    strategy->mesh.size[MESH_DP]);
 	if (pp > shape->layers)
 		return tr_error_set(error, TR_EINVAL,
 		    "%u layers cannot be split over pp %u; pp may be at most %u", shape->layers, pp,

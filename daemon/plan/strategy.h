@@ -24,8 +24,8 @@ struct strategy {
 	bool sequence_parallel;
 	/* What was gathered in the forward pass is not kept for the backward one but gathered again: less memory, more bytes. */
 	bool gather_again;
-	/* Optimizer state split over dp: gradients are wanted as S, parameters gathered after the update. */
-	bool zero1;
+	/* ZeRO-1 (owners.h): of each of dp's pieces of the moments so many workers hold it, make its new parameters, and give them to the others. 0 or dp: each has all. */
+	uint32_t zero_owners;
 	struct tensor_placement over_tp[MODEL_PARAMETERS];
 };
 

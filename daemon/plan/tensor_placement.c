@@ -70,7 +70,7 @@ struct tensor_placement tensor_placement_of_gradient(struct tensor_placement of)
 const char *collective_name(enum collective collective)
 {
 	static const char *const names[COLLECTIVES] = { "none", "local slice", "all-gather",
-		"all-reduce", "reduce-scatter", "all-to-all" };
+		"all-reduce", "reduce-scatter", "all-to-all", "send and receive" };
 
 	return names[collective];
 }

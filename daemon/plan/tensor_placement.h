@@ -45,6 +45,8 @@ enum collective {
 	COLLECTIVE_ALL_REDUCE,
 	COLLECTIVE_REDUCE_SCATTER,
 	COLLECTIVE_ALL_TO_ALL,
+	/* No conversion's: from each piece's owners to who is none (propagate.h). */
+	COLLECTIVE_SEND_RECEIVE,
 	COLLECTIVES
 };
 
@@ -70,7 +72,7 @@ struct tensor_placement tensor_placement_of_gradient(struct tensor_placement of)
 const char *collective_name(enum collective collective); /* "all-reduce" */
 
 /* Bytes that each of n workers sends (and receives) with the best algorithm, for a whole tensor of `bytes`: (n-1)/n of it for
- * all-gather and reduce-scatter, twice that for all-reduce, (n-1)/n of a worker's 1/n for all-to-all. */
+ * all-gather and reduce-scatter, twice that for all-reduce, (n-1)/n of a worker's 1/n for all-to-all. Of send and receive collective_entry_bytes_sent knows it. */
 double collective_bytes_sent(enum collective collective, double bytes, uint32_t n);
 
 #endif

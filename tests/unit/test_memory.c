@@ -50,8 +50,7 @@ static void case_init(struct memory_case *c, const struct model_config *shape,
 		fail_msg("%s", error.text);
 	for (uint32_t i = 0; i < pp * v; i++)
 		c->stage_layers[i] = shape->layers / (pp * v);
-	c->in = (struct memory_input){ shape, &c->strategy, &c->schedule, c->stage_layers, false,
-		1 };
+	c->in = (struct memory_input){ shape, &c->strategy, &c->schedule, c->stage_layers, false };
 }
 
 static struct memory_bytes of_rank(const struct memory_case *c, uint32_t rank)
@@ -82,19 +81,19 @@ static void published_bytes_per_parameter(void **state)
 	case_init(&c, &gpt2, SCHEDULE_1F1B, 4, 1, 1, 1);
 	bytes = of_rank(&c, 0);
 	assert_int_equal(state_of(&bytes), 16 * count);
-	c.strategy.zero1 = true; /* 8 + 8/d, d = 4: 10; two owners: 12 */
+	c.strategy.zero_owners = 1; /* 8 + 8/d, d = 4: 10; two owners: 12 */
 	bytes = of_rank(&c, 0);
 	assert_int_equal(state_of(&bytes), 10 * count);
-	c.in.owners = 2;
+	c.strategy.zero_owners = 2;
 	bytes = of_rank(&c, 0);
 	assert_int_equal(state_of(&bytes), 12 * count);
-	c.in.owners = 4;
+	c.strategy.zero_owners = 4;
 	bytes = of_rank(&c, 0);
 	assert_int_equal(state_of(&bytes), 16 * count);
 	c.strategy.value_bytes = 2; /* 6 + 12 R/d */
 	bytes = of_rank(&c, 0);
 	assert_int_equal(state_of(&bytes), 18 * count);
-	c.in.owners = 1;
+	c.strategy.zero_owners = 1;
 	bytes = of_rank(&c, 0);
 	assert_int_equal(state_of(&bytes), 9 * count);
 	schedule_finish(&c.schedule);
@@ -212,9 +211,9 @@ static void what_does_not_fit(void **state)
 	(void)state;
 	case_init(&c, &gpt2, SCHEDULE_1F1B, 2, 3, 1, 1);
 	refused(&c, 3, "memory: rank 3 of a schedule of 3 ranks, in a mesh with pp 3");
-	c.in.owners = 3;
-	refused(&c, 0, "memory: 3 owners of an optimizer shard; 1 to dp, 2, are allowed");
-	c.in.owners = 1;
+	c.strategy.zero_owners = 3;
+	refused(&c, 0, "3 owners of each piece of the moments; at most dp, 2");
+	c.strategy.zero_owners = 0;
 	c.stage_layers[1] = 5;
 	refused(&c, 0, "memory: stages have 13 layers together, the model 12");
 	c.stage_layers[1] = 4;

@@ -1,5 +1,6 @@
 /* Collectives that follow from placements: how many of which kind, over which axis, of how many bytes; and what is refused, in which
  * words. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,7 +88,8 @@ static void one_worker_says_nothing(void **state)
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		struct strategy strategy = strategy_of(presets[i], 1, 1, 1);
-		strategy.sequence_parallel = strategy.zero1 = true;
+		strategy.sequence_parallel = true;
+		strategy.zero_owners = 1;
 		assert_int_equal(log_of(presets[i], &strategy).count, 0);
 	}
 }
@@ -304,16 +306,39 @@ static void data_parallel(void **state)
 		assert_true(collective_log_bytes_sent(&log, &strategy, SECTIONS, PHASE_STEP,
 		                COLLECTIVES, MESH_DP, presets[i]->layers) ==
 		    2 * 0.75 * 4 * ((double)model_config_parameters(presets[i]) + 1));
-		strategy.zero1 = true;
-		log = log_of(presets[i], &strategy);
-		assert_int_equal(collective_log_count(&log, SECTIONS, PHASE_STEP,
-		                     COLLECTIVE_REDUCE_SCATTER, MESH_DP),
-		    parameters);
-		assert_int_equal(collective_log_count(&log, SECTIONS, PHASE_STEP,
-		                     COLLECTIVE_ALL_GATHER, MESH_DP),
-		    parameters);
-		assert_int_equal(log.count, 2 * parameters + 1);
 	}
+}
+
+/* The same sums, and when all are done what is new of a piece goes from one owner to who is none: of four, with R owners, (4 - R)/4 of all parameters from each. */
+static void moments_by_pieces(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < 3; i++)
+		for (uint32_t owners = 0; owners <= 4; owners++) {
+			struct strategy strategy = strategy_of(presets[i], 4, 1, 1);
+			uint32_t parameters = parameters_of(presets[i]),
+			         given = owners % 4 > 0 ? parameters : 0;
+			strategy.zero_owners = owners;
+			struct collective_log log = log_of(presets[i], &strategy);
+			assert_int_equal(log.count, parameters + 1 + given);
+			for (uint32_t k = 0; k < log.count; k++)
+				assert_int_equal(log.entries[k].collective,
+				    k < parameters + 1 ? COLLECTIVE_ALL_REDUCE
+				                       : COLLECTIVE_SEND_RECEIVE);
+			assert_true(collective_log_bytes_sent(&log, &strategy, SECTIONS, PHASE_STEP,
+			                COLLECTIVE_SEND_RECEIVE, MESH_DP, presets[i]->layers) ==
+			    (given > 0) * (4.0 - owners) *
+			        (double)model_config_parameters(presets[i]));
+			if (given > 0) {
+				const struct collective_entry
+				    *given_first = &log.entries[parameters + 1];
+				char text[256];
+				assert_non_null(
+				    strstr(collective_entry_text(given_first, text, sizeof(text)),
+				        "S(0) -> B over dp: send and receive of "));
+				assert_false(given_first->gradient);
+			}
+		}
 }
 
 /* Over tp each worker reduces what it holds. */
@@ -350,6 +375,15 @@ static void a_tied_table_on_two_stages(void **state)
 	assert_int_equal(table->collective, COLLECTIVE_ALL_REDUCE);
 	assert_int_equal(table->bytes, 50304ull * 768 * 4 / 2);
 	assert_int_equal(collective_log_count(&log, SECTIONS, PHASE_STEP, COLLECTIVES, MESH_PP), 1);
+	/* Of three replicas one sum over both stages of all: six. */
+	strategy = strategy_of(&gpt2, 3, 2, 2);
+	log = log_of(&gpt2, &strategy);
+	table = entry_of(&log, "embedding.table", true, PHASE_STEP, MESH_PP);
+	assert_non_null(table);
+	assert_true(table->with_dp);
+	assert_true(fabs(collective_entry_bytes_sent(table, &strategy) -
+	                2 * 5.0 / 6 * (double)table->bytes) < 1);
+	assert_null(entry_of(&log, "embedding.table", true, PHASE_STEP, MESH_DP));
 	strategy = strategy_of(&llama, 1, 2, 2);
 	log = log_of(&llama, &strategy);
 	assert_int_equal(collective_log_count(&log, SECTIONS, PHASE_STEP, COLLECTIVES, MESH_PP), 0);
@@ -533,6 +567,7 @@ int main(void)
 		cmocka_unit_test(embedding_split_by_vocabulary),
 		cmocka_unit_test(loss_split_by_vocabulary),
 		cmocka_unit_test(data_parallel),
+		cmocka_unit_test(moments_by_pieces),
 		cmocka_unit_test(gradients_of_a_split_model),
 		cmocka_unit_test(a_tied_table_on_two_stages),
 		cmocka_unit_test(attention_whole),

@@ -169,15 +169,6 @@ static bool same_lay(const struct tensor_lay *a, const struct tensor_lay *b)
 	return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static struct tensor_lay gradient_lay(const struct tensor_lay *of)
-{
-	struct tensor_lay lay;
-
-	for (int axis = 0; axis < MESH_AXES; axis++)
-		lay.on[axis] = tensor_placement_of_gradient(of->on[axis]);
-	return lay;
-}
-
 /* A conversion that the run makes has an unused entry for each axis on which it changes something. */
 static void use_entries(struct run *run, enum graph_section_kind section,
     enum propagate_phase phase, uint8_t op, const char *tensor, bool gradient,
@@ -334,8 +325,9 @@ static void collect(struct run *run, enum graph_section_kind section, uint8_t op
 {
 	const struct graph_tensor *of = &layer_graph_section(run->shape, section)->tensors[tensor];
 	struct thing *gradient = &run->gradients[section][tensor], sum = { 0 };
-	struct tensor_lay kept = gradient_lay(&run->tensors[section][tensor].versions[0].lay);
-	struct tensor_lay made = gradient_lay(&run->made[section][tensor]);
+	struct tensor_lay kept = tensor_lay_of_gradient(
+	    &run->tensors[section][tensor].versions[0].lay);
+	struct tensor_lay made = tensor_lay_of_gradient(&run->made[section][tensor]);
 
 	assert_true(gradient->count > 0);
 	for (unsigned v = 0; v < gradient->count; v++) {

@@ -119,7 +119,7 @@ static void the_formula_is_what_is_allocated(void **state)
 			strategy.sequence_parallel = splits;
 			assert_int_equal(schedule_create(&shapes[s].shape, &schedule, NULL), TR_OK);
 			struct memory_input in = { &whole.config, &strategy, &schedule,
-				shapes[s].stage_layers, variant == 5 || (variant & 2) != 0, 1 };
+				shapes[s].stage_layers, variant == 5 || (variant & 2) != 0 };
 			for (uint32_t rank = 0; rank < pp; rank++)
 				check_rank(&in, &whole, s, rank, tp);
 			schedule_finish(&schedule);
