@@ -287,19 +287,10 @@ static double pieces_s(const struct plan_layout *l, const struct plan *plan)
 
 double plan_after_reduction_s(const struct plan_layout *l, const struct plan *plan)
 {
-	double bytes = plan_layout_table_bytes(l), table = 0;
-
-	for (uint32_t i = 0; i < l->dp * l->tp && bytes > 0; i++) {
-		uint32_t first = plan->worker_of[i],
-		         last = plan->worker_of[(l->pp - 1) * l->dp * l->tp + i];
-		const struct flow_link
-		    *link = &l->in->cluster->links[plan_cluster_way(l->in->cluster, first, last)];
-		table = fmax(table, 2 * link->latency_s + bytes / link->bandwidth_bytes_per_s);
-	}
 	/* The commit of a round, where replicas train apart a merge's (plan_apart.c). */
 	double commit = l->in->apart.on ? plan_apart_norm_s(l)
 	                                : 2 * l->farthest_s + l->in->costs->round_s;
-	return table + pieces_s(l, plan) + plan_shared_s(l, plan) + commit;
+	return plan_table_s(l, plan) + pieces_s(l, plan) + plan_shared_s(l, plan) + commit;
 }
 
 double plan_estimate_s(struct plan_layout *l, const struct plan *plan)

@@ -483,7 +483,8 @@ uint32_t plan_layout_levels(const struct plan_layout *l)
 
 double plan_layout_reduce_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
-	double all = (double)plan_layout_parameters(l, plan, rank) *
+	double all = (double)(plan_layout_parameters(l, plan, rank) -
+	                 plan_table_summed_apart(l, rank)) *
 	    (l->in->apart.on ? l->in->apart.wire_bytes : GRADIENT_BYTES);
 
 	if (l->dp == 1)
@@ -538,11 +539,6 @@ static void pipeline_traffic(struct plan_layout *l, const struct plan *plan, uin
 	}
 }
 
-double plan_layout_table_bytes(const struct plan_layout *l)
-{
-	return l->pp == 1 ? 0 : (double)l->of_tp->table * GRADIENT_BYTES;
-}
-
 double plan_layout_updated(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
 	uint32_t owners = plan->choice.owners;
@@ -577,13 +573,8 @@ void plan_layout_traffic(struct plan_layout *l, const struct plan *plan)
 		for (uint32_t rank = 0; rank < l->pp; rank++)
 			tensor_traffic(l, plan, replica, rank);
 		pipeline_traffic(l, plan, replica);
-		for (uint32_t t = 0; t < l->tp && l->pp > 1; t++) {
-			uint32_t first = worker_at(l, plan, replica, 0, t),
-			         last = worker_at(l, plan, replica, l->pp - 1, t);
-			l->bytes[plan_cluster_way(c, first, last)] += plan_layout_table_bytes(l);
-			l->bytes[plan_cluster_way(c, last, first)] += plan_layout_table_bytes(l);
-		}
 	}
+	plan_table_traffic(l, plan);
 	plan_layout_add_pieces(l, plan, l->bytes);
 	plan_shared_traffic(l, plan);
 	for (uint32_t i = 0; i < l->pp * l->tp && l->dp > 1; i++) {

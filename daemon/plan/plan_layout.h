@@ -125,8 +125,6 @@ uint64_t plan_layout_parameters(const struct plan_layout *layout, const struct p
     uint32_t rank);
 /* Of these as many as it updates in a step: with ZeRO-1 its pieces, the first of them twice (daemon/worker/sharded_update.c). */
 double plan_layout_updated(const struct plan_layout *layout, const struct plan *plan, uint32_t rank);
-/* Bytes of a tied table's gradient, which the first pipeline rank and the last send each other once a step. */
-double plan_layout_table_bytes(const struct plan_layout *layout);
 /* ZeRO-1: adds to bytes[links] what new parameters take that go to workers which do not own their moments. */
 void plan_layout_add_pieces(const struct plan_layout *layout, const struct plan *plan,
     double *bytes);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/plan/plan_memory.h"
+#include "daemon/plan/plan_shared.h"
 #include "daemon/plan/timeline.h"
 
 /* A worker hands over gradients in pieces of at least so much (daemon/worker/buckets.h). */
@@ -58,7 +59,8 @@ static void add_reduction(struct replica *r, const struct plan_layout *l, const 
 	uint32_t link = add_link(r, l, ring->link, 1);
 	double part = r->links[link].bandwidth_bytes_per_s /
 	    l->in->cluster->links[ring->link].bandwidth_bytes_per_s;
-	double all = (double)plan_layout_parameters(l, plan, rank),
+	uint64_t apart = plan_table_summed_apart(l, rank);
+	double all = (double)(plan_layout_parameters(l, plan, rank) - apart),
 	       bytes = plan_layout_reduce_bytes(l, plan, rank);
 
 	if (isinf(r->links[link].bandwidth_bytes_per_s))
@@ -67,10 +69,10 @@ static void add_reduction(struct replica *r, const struct plan_layout *l, const 
 	for (uint32_t stage = rank; stage < l->stages; stage += l->pp) {
 		double own = (double)(plan->layers_of[stage] * l->of_tp->parameters[SECTION_LAYER]);
 		if (stage == 0)
-			own += (double)l->of_tp->parameters[SECTION_EMBEDDING];
+			own += (double)(l->of_tp->parameters[SECTION_EMBEDDING] - apart);
 		if (stage + 1 == l->stages)
 			own += (double)(l->of_tp->parameters[SECTION_HEAD] -
-			    (rank == 0 ? l->of_tp->table : 0));
+			    (rank == 0 ? l->of_tp->table : apart));
 		double buckets = floor(own * 4 / BUCKET_BYTES);
 		struct timeline_stage *to = &r->stages[stage];
 		to->reduce_bytes = bytes * own / all * ring->crossings * part;
