@@ -15,7 +15,8 @@ void buckets_plan(const struct layout *layout, size_t least_bytes, struct bucket
 	size_t end = plan.end;
 	for (size_t i = 0; i <= layout->config.layers; i++) {
 		size_t first = boundary(layout, i);
-		if (end - first >= least || first == 0) {
+		/* A stage's first layer may begin the array: behind it there is nothing. */
+		if (first < end && (end - first >= least || first == 0)) {
 			plan.first[plan.count++] = first;
 			end = first;
 		}

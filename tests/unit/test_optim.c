@@ -363,6 +363,31 @@ static void test_buckets(void **state)
 	}
 }
 
+/* A stage without the embedding begins with a layer: behind that layer's bucket there is none, of nothing. */
+static void test_buckets_of_stages(void **state)
+{
+	(void)state;
+	const struct model_config config = { .layers = 6,
+		.width = 8,
+		.heads = 2,
+		.context = 8,
+		.vocab = 256 };
+	static const uint32_t stage_layers[] = { 2, 2, 2 };
+	for (uint32_t rank = 0; rank < 3; rank++)
+		for (size_t least = 1; least < 1u << 22; least *= 8) {
+			struct layout layout;
+			struct layout_depth depth;
+			struct buckets b;
+			layout_depth_of(stage_layers, 3, 1, rank, &depth);
+			assert_int_equal(layout_init_depth(&config, &depth, &layout, NULL), TR_OK);
+			buckets_plan(&layout, least, &b);
+			assert_int_equal(b.first[b.count - 1], 0);
+			for (size_t i = 0; i < b.count; i++)
+				assert_true(b.first[i] < buckets_end(&b, i));
+			layout_finish(&layout);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -377,6 +402,7 @@ int main(void)
 		cmocka_unit_test(test_shares_of_a_gradient),
 		cmocka_unit_test(test_initial_weights),
 		cmocka_unit_test(test_buckets),
+		cmocka_unit_test(test_buckets_of_stages),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
