@@ -53,8 +53,9 @@ struct tr_group {
 	size_t memory_bytes[WORLD_MEMORY_MAX];
 	tr_status status;
 	struct tr_error error;
-	uint64_t submissions[4]; /* for `submitted` */
-	float *before;           /* the same */
+	/* Of a test's `submitted`. */
+	float *before;
+	unsigned steps, later_buckets, changed_buckets;
 };
 
 struct world {
