@@ -332,15 +332,22 @@ tr_status tr_allreduce(tr_group *g, uint32_t tag, void *data, size_t count, enum
 	return tr_submit(g, &op, error);
 }
 
-tr_status tr_wait(tr_group *g, uint32_t tag, struct tr_error *error)
+/* Waits, with the lock held. */
+static struct world_op *world_done(struct tr_group *g, uint32_t tag)
 {
-	(void)error;
-	(void)pthread_mutex_lock(&g->world->lock);
-	const struct world_op *op = world_find(g, tag, 0);
+	struct world_op *op = world_find(g, tag, 0);
 	if (op == NULL)
 		abort();
 	while (!op->done)
 		(void)pthread_cond_wait(&g->world->changed, &g->world->lock);
+	return op;
+}
+
+tr_status tr_wait(tr_group *g, uint32_t tag, struct tr_error *error)
+{
+	(void)error;
+	(void)pthread_mutex_lock(&g->world->lock);
+	(void)world_done(g, tag);
 	(void)pthread_mutex_unlock(&g->world->lock);
 	return TR_OK;
 }
@@ -355,11 +362,7 @@ tr_status tr_release(tr_group *g, uint32_t tag, struct tr_error *error)
 {
 	(void)error;
 	(void)pthread_mutex_lock(&g->world->lock);
-	struct world_op *op = world_find(g, tag, 0);
-	if (op == NULL)
-		abort();
-	while (!op->done)
-		(void)pthread_cond_wait(&g->world->changed, &g->world->lock);
+	struct world_op *op = world_done(g, tag);
 	*op = g->ops[--g->op_count];
 	(void)pthread_mutex_unlock(&g->world->lock);
 	return TR_OK;
