@@ -65,6 +65,55 @@ static void test_placement_replacement(void **state)
 	assert_int_equal(failed[0].placed, 1);
 }
 
+static void test_placement_elsewhere(void **state)
+{
+	(void)state;
+	/* n2 is taken in part, n4 is not planned with: what was planned stays, what has no place goes to the freest. */
+	struct placement_node t[] = { { .id = 1, .slots = 4, .planned = 2 },
+		{ .id = 2, .slots = 2, .used = 1, .planned = 2 },
+		{ .id = 3, .slots = 1, .used = 1 }, { .id = 4, .slots = 3 } };
+	assert_int_equal(placement_elsewhere(t, 4, 5, 1), 3);
+	assert_int_equal(t[0].placed, 2);
+	assert_int_equal(t[1].placed, 1);
+	assert_int_equal(t[2].placed, 0);
+	assert_int_equal(t[3].placed, 2);
+	/* One on each of as many nodes as it has to have. */
+	struct placement_node few[] = { { .id = 1, .slots = 4, .planned = 2 },
+		{ .id = 2, .slots = 1 } };
+	assert_int_equal(placement_elsewhere(few, 2, 2, 2), 2);
+	assert_int_equal(few[0].placed, 1);
+	assert_int_equal(few[1].placed, 1);
+}
+
+/* Over all small clusters: as many as there are slots for, and nowhere more than that; on enough nodes where these have slots. */
+static void test_placement_elsewhere_everywhere(void **state)
+{
+	(void)state;
+	for (uint32_t seed = 0; seed < 3 * 3 * 3 * 3 * 3 * 3 * 7 * 3; seed++) {
+		struct placement_node t[3] = { { 0 } };
+		uint32_t left = seed, slots = 0, open = 0, placed = 0, used = 0;
+		for (uint32_t i = 0; i < 3; i++) {
+			t[i] = (struct placement_node){ .id = i + 1,
+				.slots = left % 3,
+				.planned = left / 3 % 3 };
+			slots += t[i].slots;
+			open += t[i].slots > 0;
+			left /= 9;
+		}
+		uint32_t workers = 1 + left % 7, nodes = 1 + left / 7;
+		uint32_t had = placement_elsewhere(t, 3, workers, nodes);
+		for (uint32_t i = 0; i < 3; i++) {
+			assert_true(t[i].placed <= t[i].slots);
+			placed += t[i].placed;
+			used += t[i].placed > 0;
+		}
+		assert_int_equal(placed, workers < slots ? workers : slots);
+		assert_int_equal(had, used);
+		uint32_t could = open < nodes ? open : nodes;
+		assert_true(had >= (could < workers ? could : workers));
+	}
+}
+
 /* Over all small clusters: everybody gets a place, free slots first, and no node has two more than another of its kind. */
 static void test_placement_command_is_even(void **state)
 {
@@ -413,6 +462,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_placement_native),
 		cmocka_unit_test(test_placement_replacement),
+		cmocka_unit_test(test_placement_elsewhere),
+		cmocka_unit_test(test_placement_elsewhere_everywhere),
 		cmocka_unit_test(test_placement_command_is_even),
 		cmocka_unit_test(test_placement_command_has_an_end),
 		cmocka_unit_test(test_placement_command_on_exactly_so_many),

@@ -92,8 +92,8 @@ static void it_waits_for_its_nodes(void **state)
 	traind__v1__job__free_unpacked(job, NULL);
 	submit(&w, 2, "b", planned_spec(strange, 1, 1));
 	job = membership_job(w.m, 2, false);
-	assert_non_null(
-	    strstr(job->reason, "a node that is not known, as planned, which is not there"));
+	assert_non_null(strstr(job->reason,
+	    "a node that is not known, as planned, which is not there; if it does not come"));
 	traind__v1__job__free_unpacked(job, NULL);
 	world_finish(&w);
 }
@@ -271,6 +271,189 @@ static void slow_layers_are_said(void **state)
 	world_finish(&w);
 }
 
+/* ---- nodes that are gone ---- */
+
+/* Meanwhile these connections beat. */
+static void pass(struct world *w, uint64_t ms, const uint64_t *conns, size_t count)
+{
+	for (uint64_t end = w->now + ms; w->now < end;) {
+		for (size_t i = 0; i < count; i++)
+			heartbeat(w, conns[i]);
+		world_tick(w, 250);
+	}
+}
+
+static bool has_reason(const struct world *w, uint64_t id, const char *text)
+{
+	Traind__V1__Job *job = membership_job(w->m, id, false);
+	bool has = strstr(job->reason, text) != NULL;
+	traind__v1__job__free_unpacked(job, NULL);
+	return has;
+}
+
+static unsigned events_with(const struct world *w, uint64_t id, const char *text)
+{
+	Traind__V1__Job *job = membership_job(w->m, id, true);
+	unsigned count = 0;
+	for (size_t i = 0; i < job->n_events; i++)
+		count += strstr(job->events[i]->text, text) != NULL;
+	traind__v1__job__free_unpacked(job, NULL);
+	return count;
+}
+
+/* A job on n1 and n2 trained; both are lost, and n3 if `third`; n1 comes again, as connection 11, with so many slots. */
+static void all_lost_but_one(struct world *w, uint32_t tp, const char *too_few, bool third,
+    uint32_t slots)
+{
+	const uint64_t nodes[] = { 1, 2 };
+	Traind__V1__JobSpec *spec = planned_spec(nodes, 2, tp);
+	three_nodes_of(w, 1);
+	struct tr_error error = { 0 };
+	assert_int_equal(job_option_set(spec, "mesh.too_few", too_few, &error), TR_OK);
+	submit(w, 1, "a", spec);
+	for (uint64_t c = 1; c <= 2; c++)
+		ready(w, c, 4, 4 + c, 0);
+	for (uint64_t c = 1; c <= 2; c++)
+		report(w, c, 4, 4 + c, 1, 0, 0, 0, 0, false, 0, 0);
+	assert_int_equal(job_state(w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING);
+	for (uint64_t c = 1; c <= (third ? 3 : 2); c++)
+		world_closed(w, c, "reset by peer");
+	assert_int_equal(job_state(w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	if (!third)
+		exited(w, 3, 1, 7, 0, 15, ""); /* a replacement that came too late */
+	hello(w, 11, 1, 111, slots);
+	skip_trace(w);
+}
+
+static const uint64_t n1[] = { 11 }, n1_n3[] = { 11, 3 }, n1_n2_n3[] = { 11, 12, 3 };
+
+/* Not at once: a machine that starts again is there soon. */
+static void a_job_whose_node_is_gone_goes_elsewhere(void **state)
+{
+	struct world w;
+	(void)state;
+	all_lost_but_one(&w, 2, "wait", false, 1);
+	pass(&w, 9000, n1_n3, 2);
+	assert_true(has_reason(&w, 1,
+	    "node-2, as planned, which is not there; if it does not come within 10 s it is placed "
+	    "on other nodes"));
+	skip_trace(&w);
+	pass(&w, 1500, n1_n3, 2);
+	expect(&w,
+	    "append job_note\n"
+	    "append job_planned job 1 group 8: p9@n1 p10@n3\n"
+	    "send c11 start_worker p9 rank 0/2 local 0/1 node 0/2\n"
+	    "send c3 start_worker p10 rank 1/2 local 0/1 node 1/2\n");
+	assert_int_equal(events_with(&w, 1,
+	                     "node-2, where its plan has workers, is not there: 2 of 2 workers "
+	                     "start, on 2 nodes"),
+	    1);
+	world_finish(&w);
+}
+
+static void a_node_that_comes_back_has_its_workers(void **state)
+{
+	struct world w;
+	(void)state;
+	all_lost_but_one(&w, 2, "smaller", false, 1);
+	pass(&w, 9000, n1_n3, 2);
+	skip_trace(&w);
+	hello(&w, 12, 2, 112, 1);
+	expect(&w,
+	    "append node_seen n2\n"
+	    "send c12 welcome n2\n"
+	    "append job_planned job 1 group 8: p9@n1 p10@n2\n"
+	    "send c11 start_worker p9 rank 0/2 local 0/1 node 0/2\n"
+	    "send c12 start_worker p10 rank 1/2 local 0/1 node 1/2\n");
+	assert_int_equal(events_with(&w, 1, "is not there"), 0);
+	pass(&w, 20000, n1_n2_n3, 3);
+	assert_int_equal(events_with(&w, 1, "is not there"), 0);
+	world_finish(&w);
+}
+
+/* Its worker makes a smaller mesh of itself; a node that comes later has the other one. */
+static void with_too_few_slots_fewer_workers_start(void **state)
+{
+	struct world w;
+	(void)state;
+	all_lost_but_one(&w, 2, "smaller", true, 1);
+	pass(&w, 11000, n1, 1);
+	assert_int_equal(events_with(&w, 1, "is not there: 1 of 2 workers start, on 1 node"), 1);
+	assert_int_equal(w.last[11]->body_case, TRAIND__PEER__TO_NODE__BODY_START_WORKER);
+	assert_int_equal(w.last[11]->start_worker->world_size, 2);
+	ready(&w, 11, 8, 9, 0);
+	report(&w, 11, 8, 9, 1, 0, 0, 0, 0, false, 0, 0);
+	assert_true(has_reason(&w, 1, "there is no free slot for a replacement"));
+	skip_trace(&w);
+	hello(&w, 14, 0, 114, 1);
+	expect(&w,
+	    "append node_seen n10\n"
+	    "send c14 welcome n10\n"
+	    "append job_planned job 1 group 8: p11@n10\n"
+	    "send c14 start_worker p11 rank 1/2 local 0/1 node 0/1\n");
+	world_finish(&w);
+}
+
+/* Two workers on one node, where the plan had one on each: one that dies is replaced there. */
+static void a_replacement_comes_where_there_are_more_than_planned(void **state)
+{
+	struct world w;
+	(void)state;
+	all_lost_but_one(&w, 2, "wait", true, 2);
+	pass(&w, 11000, n1, 1);
+	assert_int_equal(events_with(&w, 1, "is not there: 2 of 2 workers start, on 1 node"), 1);
+	for (uint64_t peer = 9; peer <= 10; peer++)
+		ready(&w, 11, 8, peer, 0);
+	for (uint64_t peer = 9; peer <= 10; peer++)
+		report(&w, 11, 8, peer, 1, 0, 0, 0, 0, false, 0, 0);
+	skip_trace(&w);
+	exited(&w, 11, 1, 10, 0, 9, "");
+	pass(&w, 2000, n1, 1);
+	assert_non_null(strstr(w.trace, "send c11 start_worker p11 rank 1/2 local 1/2"));
+	world_finish(&w);
+}
+
+/* mesh.too_few: wait. Jobs behind it need not: nobody knows whether it ever goes on. */
+static void a_job_that_cannot_go_elsewhere_lets_others_by(void **state)
+{
+	struct world w;
+	const uint64_t node[] = { 2 };
+	(void)state;
+	all_lost_but_one(&w, 2, "wait", true, 1);
+	submit(&w, 2, "b", native_spec(1));
+	pass(&w, 9000, n1, 1);
+	assert_true(has_reason(&w, 2, "waits behind job 1"));
+	pass(&w, 2000, n1, 1);
+	assert_int_equal(job_state(&w, 2), TRAIND__V1__JOB_STATE__JOB_STATE_STARTING);
+	assert_true(has_reason(&w, 1,
+	    "node-2, where its plan has workers, is not there, and it needs 2 free slots on 1 "
+	    "other node or more, 0 on 0 there; cancelled and launched again it is planned anew"));
+	/* A plan whose node is there and has no room keeps its turn. */
+	hello(&w, 12, 2, 112, 1);
+	submit(&w, 3, "c", planned_spec(node, 1, 1));
+	assert_int_equal(job_state(&w, 3), TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	assert_true(has_reason(&w, 3, "waits behind job 1"));
+	assert_true(has_reason(&w, 1, "needs a free slot more on node-1, as planned; cancelled"));
+	world_finish(&w);
+}
+
+static void as_many_nodes_as_it_asks_for(void **state)
+{
+	struct world w;
+	const uint64_t nodes[] = { 1, 77 };
+	(void)state;
+	three_nodes_of(&w, 4);
+	Traind__V1__JobSpec *spec = planned_spec(nodes, 2, 1);
+	spec->mesh->min_nodes = 2;
+	world_closed(&w, 2, "reset by peer");
+	submit(&w, 1, "a", spec);
+	const uint64_t conns[] = { 1, 3 };
+	pass(&w, 11000, conns, 2);
+	assert_int_equal(events_with(&w, 1, "is not there: 2 of 2 workers start, on 2 nodes"), 1);
+	assert_int_equal(events_with(&w, 1, "starts on node-3"), 1);
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -282,6 +465,12 @@ int main(void)
 		cmocka_unit_test(who_is_slow_is_named),
 		cmocka_unit_test(the_slowest_link_is_named),
 		cmocka_unit_test(slow_layers_are_said),
+		cmocka_unit_test(a_job_whose_node_is_gone_goes_elsewhere),
+		cmocka_unit_test(a_node_that_comes_back_has_its_workers),
+		cmocka_unit_test(with_too_few_slots_fewer_workers_start),
+		cmocka_unit_test(a_replacement_comes_where_there_are_more_than_planned),
+		cmocka_unit_test(a_job_that_cannot_go_elsewhere_lets_others_by),
+		cmocka_unit_test(as_many_nodes_as_it_asks_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,6 +304,7 @@ static void apply_requeued(struct membership *m, struct job *job, const Traind__
 	    ? copy_string(m, from->checkpoint)
 	    : NULL;
 	job->stalled_restarts++;
+	job->soft.gone_ms = 0;
 	if (job->soft.progress != NULL)
 		traind__v1__progress__free_unpacked(job->soft.progress, NULL);
 	job->soft.progress = NULL;

@@ -17,7 +17,7 @@ struct census {
 
 static struct census census_of(const struct membership *m, const struct job *job)
 {
-	struct census c = { 0 };
+	struct census c = { .target = state_job_workers(job, job->group) };
 	const struct group *group = state_group(m, job->group);
 	for (size_t i = 0; i < job->peers.count; i++) {
 		const struct peer *peer = job->peers.items[i];
@@ -27,7 +27,6 @@ static struct census census_of(const struct membership *m, const struct job *job
 		c.live += live ? 1 : 0;
 		c.finished += peer->state == PEER_FINISHED || peer->soft.fate == PEER_FINISHED ? 1
 		                                                                               : 0;
-		c.target += peer->founder ? 1 : 0;
 		c.members += live && group != NULL && state_view_peer(group, peer->id) != NULL ? 1
 		                                                                               : 0;
 		bool lost = peer->state == PEER_LOST || peer->soft.fate == PEER_LOST;

@@ -56,6 +56,62 @@ bool placement_replacement(struct placement_node *table, size_t count, uint32_t 
 	return best != NULL;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint32_t free_yet(const struct placement_node *node)
+{
+	return free_slots(node) - node->placed;
+}
+
+/* Of those that have none of its workers, or of all. */
+static struct placement_node *freest(struct placement_node *table, size_t count, bool fresh)
+{
+	struct placement_node *best = NULL;
+	for (size_t i = 0; i < count; i++) {
+		struct placement_node *node = &table[i];
+		if (free_yet(node) == 0 || (fresh && node->placed > 0))
+			continue;
+		if (best == NULL || free_yet(node) > free_yet(best) ||
+		    (free_yet(node) == free_yet(best) && node->id < best->id))
+			best = node;
+	}
+	return best;
+}
+
+/* One worker on each node first, as long as there are too few; then what the plan has, then the freest nodes, one after the other. */
+uint32_t placement_elsewhere(struct placement_node *table, size_t count, uint32_t workers,
+    uint32_t least_nodes)
+{
+	struct placement_node *node;
+	uint32_t left = workers, had = 0;
+	for (size_t i = 0; i < count && left > 0; i++) {
+		table[i].placed = table[i].planned > 0 ? least(1, free_slots(&table[i])) : 0;
+		left -= table[i].placed;
+		had += table[i].placed;
+	}
+	for (; had < least_nodes && left > 0 && (node = freest(table, count, true)) != NULL; had++) {
+		node->placed = 1;
+		left--;
+	}
+	for (size_t i = 0; i < count; i++) {
+		uint32_t planned = least(table[i].planned, free_slots(&table[i]));
+		uint32_t more = planned > table[i].placed ? least(planned - table[i].placed, left)
+		                                          : 0;
+		table[i].placed += more;
+		left -= more;
+	}
+	while (left > 0 && (node = freest(table, count, false)) != NULL) {
+		uint32_t more = least(free_yet(node), left);
+		had += node->placed == 0;
+		node->placed += more;
+		left -= more;
+	}
+	return had;
+}
+
 /* How many slots would be left there, below zero when oversubscribed. */
 static int64_t slots_left(const struct placement_node *node)
 {

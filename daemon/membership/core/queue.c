@@ -11,6 +11,17 @@
 #define MASTER_PORT_LEAST 29500u
 #define MASTER_PORT_MOST  32767u
 
+/* A traind that its supervisor starts again (configs/traind.service), or whose memberd was away, is there within a few seconds: longer than a node may be away before it counts as lost. Shorter than
+ * anybody waits for who looks at a job that stands. */
+#define ELSEWHERE_AFTER_MS 10000u
+
+/* What came of the first place in the queue. */
+enum placed {
+	PLACED,     /* its entry is on its way, also where that is its end */
+	WAITS,      /* for slots, which jobs behind it are not to take */
+	LETS_OTHERS /* it waits for a node of which nobody knows whether it comes */
+};
+
 struct table {
 	struct placement_node *nodes;
 	size_t count;
@@ -129,24 +140,106 @@ static void plan(struct membership *m, struct job *job, const struct table *tabl
 	append_planned(m, job, group, peers, count);
 }
 
-/* Ranks of a plan on its nodes, in their order; what a step then takes was predicted for these. False: one has no room, or is not there. */
-static bool place_planned(struct membership *m, struct job *job, struct table *table)
+static struct placement_node *row_of(struct table *table, uint64_t node)
+{
+	for (size_t n = 0; n < table->count; n++)
+		if (table->nodes[n].id == node)
+			return &table->nodes[n];
+	return NULL;
+}
+
+static const char *name_of(const struct membership *m, uint64_t id)
+{
+	const struct node *node = state_node(m, id);
+	return node != NULL ? node->hello->name : "a node that is not known";
+}
+
+/* Of the nodes of its plan one that is not there; 0: all are. */
+static uint64_t gone_node(const struct job *job, struct table *table)
+{
+	for (size_t rank = 0; rank < job->spec->plan->n_nodes; rank++)
+		if (row_of(table, job->spec->plan->nodes[rank]) == NULL)
+			return job->spec->plan->nodes[rank];
+	return 0;
+}
+
+/* With fewer its workers would wait (mesh.too_few). */
+static uint32_t least_workers(const struct job *job)
+{
+	const struct mesh mesh = job_mesh(job->spec->mesh);
+	return job_mesh_waits(job->spec)
+	    ? mesh_workers(&mesh) / mesh.size[MESH_DP] * job_mesh_copies(job->spec->mesh)
+	    : 1;
+}
+
+uint64_t queue_elsewhere_ms(const struct job *job)
+{
+	bool waits = job->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED &&
+	    job->soft.gone_ms != 0;
+	return waits ? job->soft.gone_ms + ELSEWHERE_AFTER_MS : 0;
+}
+
+/* Its workers make their mesh of whoever starts: the job's, or a smaller one (remesh.h). */
+static enum placed place_elsewhere(struct membership *m, struct job *job, struct table *table,
+    uint64_t gone)
+{
+	const Traind__V1__JobPlan *wanted = job->spec->plan;
+	uint32_t workers = (uint32_t)wanted->n_nodes, least = least_workers(job), placed = 0,
+	         least_nodes = job->spec->mesh->min_nodes > 0 ? job->spec->mesh->min_nodes : 1;
+	char text[REASON_MAX];
+	if (job->soft.gone_ms == 0)
+		job->soft.gone_ms = m->now_ms;
+	if (m->now_ms < queue_elsewhere_ms(job)) {
+		job_wait(m, job,
+		    "needs a free slot more on %s, as planned, which is not there; if it does not "
+		    "come within %u s it is "
+		    "placed on other nodes",
+		    name_of(m, gone), ELSEWHERE_AFTER_MS / 1000);
+		return WAITS;
+	}
+	for (size_t rank = 0; rank < wanted->n_nodes; rank++) {
+		struct placement_node *row = row_of(table, wanted->nodes[rank]);
+		if (row != NULL)
+			row->planned++;
+	}
+	uint32_t nodes = placement_elsewhere(table->nodes, table->count, workers, least_nodes);
+	for (size_t n = 0; n < table->count; n++)
+		placed += table->nodes[n].placed;
+	if (nodes < least_nodes || placed < least) {
+		job_wait(m, job,
+		    "%s, where its plan has workers, is not there, and it needs %u free slots "
+		    "on %u other node%s or more, %u on %u there; cancelled and launched again it "
+		    "is planned anew",
+		    name_of(m, gone), least, least_nodes, least_nodes > 1 ? "s" : "", placed,
+		    nodes);
+		return LETS_OTHERS;
+	}
+	(void)snprintf(text, sizeof(text),
+	    "%s, where its plan has workers, is not there: %u of %u workers start, on %u node%s",
+	    name_of(m, gone), placed, workers, nodes, nodes > 1 ? "s" : "");
+	facts_note(m, job, text);
+	plan(m, job, table, true);
+	return PLACED;
+}
+
+/* Ranks of a plan on its nodes, in their order; what a step then takes was predicted for these. */
+static enum placed place_planned(struct membership *m, struct job *job, struct table *table)
 {
 	const Traind__V1__JobPlan *wanted = job->spec->plan;
 	Traind__Peer__PlannedPeer peers[TR_GROUP_PEERS_MAX];
+	uint64_t gone = gone_node(job, table);
+	if (gone != 0)
+		return place_elsewhere(m, job, table, gone);
+	job->soft.gone_ms = 0;
 	for (size_t rank = 0; rank < wanted->n_nodes; rank++) {
 		const struct node *node = state_node(m, wanted->nodes[rank]);
-		struct placement_node *row = NULL;
-		for (size_t n = 0; n < table->count; n++)
-			row = table->nodes[n].id == wanted->nodes[rank] ? &table->nodes[n] : row;
-		if (row == NULL || node == NULL || row->used + row->placed >= row->slots) {
+		struct placement_node *row = row_of(table, wanted->nodes[rank]);
+		if (row->used + row->placed >= row->slots) {
 			job_wait(m, job,
-			    "needs a free slot more on %s, as planned%s; cancelled and launched "
-			    "again "
-			    "it is planned anew",
-			    node != NULL ? node->hello->name : "a node that is not known",
-			    row == NULL ? ", which is not there" : "");
-			return false;
+			    "needs a free slot more on %s, as planned; cancelled and launched "
+			    "again it is planned anew",
+			    node->hello->name);
+			return WAITS;
 		}
 		traind__peer__planned_peer__init(&peers[rank]);
 		peers[rank].node_id = node->id;
@@ -160,7 +253,7 @@ static bool place_planned(struct membership *m, struct job *job, struct table *t
 		peers[rank].peer = state_take_id(m);
 	job_wait(m, job, "%s", "");
 	append_planned(m, job, group, peers, wanted->n_nodes);
-	return true;
+	return PLACED;
 }
 
 static uint32_t per_node_of(const Traind__V1__JobSpec *spec)
@@ -169,7 +262,7 @@ static uint32_t per_node_of(const Traind__V1__JobSpec *spec)
 	                                                              : 1;
 }
 
-static bool place_native(struct membership *m, struct job *job, struct table *table)
+static enum placed place_native(struct membership *m, struct job *job, struct table *table)
 {
 	if (job->spec->plan != NULL)
 		return place_planned(m, job, table);
@@ -180,7 +273,7 @@ static bool place_native(struct membership *m, struct job *job, struct table *ta
 	if ((uint64_t)nodes * per_node > TR_GROUP_PEERS_MAX) {
 		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_FAILED, 0,
 		    "mesh: more than 256 workers in one group", NULL, NULL);
-		return true;
+		return PLACED;
 	}
 	uint32_t had = placement_native(table->nodes, table->count, nodes, per_node);
 	if (had < nodes) {
@@ -190,13 +283,13 @@ static bool place_native(struct membership *m, struct job *job, struct table *ta
 		else
 			job_wait(m, job, "needs %u nodes with %u free slots each, %u there", nodes,
 			    per_node, had);
-		return false;
+		return WAITS;
 	}
 	plan(m, job, table, true);
-	return true;
+	return PLACED;
 }
 
-static bool place_command(struct membership *m, struct job *job, struct table *table)
+static enum placed place_command(struct membership *m, struct job *job, struct table *table)
 {
 	const Traind__V1__Mesh *mesh = job->spec->mesh;
 	uint32_t workers = mesh != NULL && mesh->workers > 0 ? mesh->workers : 1;
@@ -204,16 +297,16 @@ static bool place_command(struct membership *m, struct job *job, struct table *t
 	if (workers > TR_GROUP_PEERS_MAX || nodes > workers) {
 		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_FAILED, 0,
 		    "mesh: at most 256 workers, and no more nodes than workers", NULL, NULL);
-		return true;
+		return PLACED;
 	}
 	uint32_t had = placement_command(table->nodes, table->count, nodes, workers);
 	if (had == 0 || had < nodes) {
 		job_wait(m, job, "needs %u node%s with slots and less than %d workers, %u there",
 		    nodes > 0 ? nodes : 1, nodes > 1 ? "s" : "", TR_NODE_WORKERS_MAX, had);
-		return false;
+		return WAITS;
 	}
 	plan(m, job, table, false);
-	return true;
+	return PLACED;
 }
 
 void queue_think(struct membership *m)
@@ -237,32 +330,70 @@ void queue_think(struct membership *m)
 		}
 		if (!table_fill(m, job, &table))
 			return;
-		bool placed = native ? place_native(m, job, &table) : place_command(m, job, &table);
+		enum placed placed = native ? place_native(m, job, &table)
+		                            : place_command(m, job, &table);
 		free(table.nodes);
-		if (placed)
+		if (placed == PLACED)
 			return;
-		if (native)
+		if (native && placed == WAITS)
 			blocked_by = job->id;
 	}
 }
 
-/* The lowest rank of the first placement that no live peer holds. */
+static bool is_founder(const struct job *job, const struct peer *peer)
+{
+	return peer->group == job->group && peer->founder;
+}
+
+static uint32_t founders_of(const struct job *job)
+{
+	uint32_t count = 0;
+	for (size_t i = 0; i < job->peers.count; i++)
+		count += is_founder(job, job->peers.items[i]);
+	return count;
+}
+
+static bool is_held(const struct job *job, uint32_t rank)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *other = job->peers.items[i];
+		if (other->group == job->group && other->rank == rank && state_peer_live(other))
+			return true;
+	}
+	return false;
+}
+
+/* As the job asks for, or as many as it was founded with there, where that was on other nodes than planned. */
+static uint32_t most_on_a_node(const struct job *job)
+{
+	uint32_t most = per_node_of(job->spec);
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		uint32_t here = 0;
+		for (size_t k = 0; k < job->peers.count; k++) {
+			const struct peer *other = job->peers.items[k];
+			here += is_founder(job, other) && other->node == peer->node;
+		}
+		most = here > most ? here : most;
+	}
+	return most;
+}
+
+/* The lowest rank of the first placement that no live peer holds; or of those that were to be placed and for whom there was no slot. */
 static bool free_rank(const struct job *job, uint32_t *rank, uint32_t *local_rank)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {
 		const struct peer *founder = job->peers.items[i];
-		bool held = founder->group != job->group || !founder->founder;
-		for (size_t k = 0; !held && k < job->peers.count; k++) {
-			const struct peer *other = job->peers.items[k];
-			held = other->group == job->group && other->rank == founder->rank &&
-			    state_peer_live(other);
-		}
-		if (!held) {
+		if (is_founder(job, founder) && !is_held(job, founder->rank)) {
 			*rank = founder->rank;
 			*local_rank = founder->local_rank;
 			return true;
 		}
 	}
+	for (*rank = founders_of(job), *local_rank = 0; *rank < state_job_workers(job, job->group);
+	     ++*rank)
+		if (!is_held(job, *rank))
+			return true;
 	return false;
 }
 
@@ -305,7 +436,7 @@ void queue_replace(struct membership *m, struct job *job)
 	if (!free_rank(job, &peer.rank, &peer.local_rank) || !table_fill(m, job, &table))
 		return;
 	mark_left(job, &table);
-	if (placement_replacement(table.nodes, table.count, per_node_of(job->spec))) {
+	if (placement_replacement(table.nodes, table.count, most_on_a_node(job))) {
 		for (size_t n = 0; n < table.count; n++) {
 			if (table.nodes[n].placed == 0)
 				continue;

@@ -29,16 +29,6 @@ static void place_of(const struct job *job, const struct peer *peer,
 	start->local_world_size = here > 0 ? here : 1;
 }
 
-static uint32_t world_of(const struct job *job, const struct peer *peer)
-{
-	uint32_t world = 0;
-	for (size_t i = 0; i < job->peers.count; i++) {
-		const struct peer *other = job->peers.items[i];
-		world += other->group == peer->group && other->founder ? 1 : 0;
-	}
-	return world;
-}
-
 void start_worker(struct membership *m, struct job *job, struct peer *peer, uint64_t conn)
 {
 	Traind__Peer__ToNode message = TRAIND__PEER__TO_NODE__INIT;
@@ -49,7 +39,7 @@ void start_worker(struct membership *m, struct job *job, struct peer *peer, uint
 	start.peer = peer->id;
 	start.rank = peer->rank;
 	start.local_rank = peer->local_rank;
-	start.world_size = world_of(job, peer);
+	start.world_size = state_job_workers(job, peer->group);
 	place_of(job, peer, &start);
 	start.master_address = job->master_address;
 	start.master_port = job->master_port;

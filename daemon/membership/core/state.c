@@ -141,6 +141,17 @@ bool state_job_live(const struct job *job)
 	    job->state == TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING;
 }
 
+uint32_t state_job_workers(const struct job *job, uint64_t group)
+{
+	uint32_t founders = 0;
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		founders += peer->group == group && peer->founder ? 1 : 0;
+	}
+	size_t planned = job->spec->plan != NULL ? job->spec->plan->n_nodes : 0;
+	return founders > 0 && planned > founders ? (uint32_t)planned : founders;
+}
+
 bool state_job_trained(const struct job *job)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {

@@ -212,6 +212,8 @@ struct job {
 		uint64_t watched_view;
 		double watched_step_s;   /* what was planned */
 		uint64_t place_after_ms; /* back-off of replacements */
+		uint64_t
+		    gone_ms; /* since when a node of its plan is not there, while it is queued; 0: all are */
 		uint64_t events_from_ms; /* window of the limit on events */
 		unsigned events_in_window;
 		uint64_t last_lost; /* peer; 0: not known, memberd has just begun to lead */
@@ -291,6 +293,8 @@ struct peer *state_group_peer(const struct membership *m, const struct group *gr
 bool state_peer_live(const struct peer *peer);
 bool state_job_ended(const struct job *job);
 bool state_job_live(const struct job *job); /* STARTING or RUNNING */
+/* That this group of it is to have: those it was founded with; more, where its plan has more. */
+uint32_t state_job_workers(const struct job *job, uint64_t group);
 /* A worker of the group that it has got over its start. */
 bool state_job_trained(const struct job *job);
 const Traind__Peer__ViewPeer *state_view_peer(const struct group *group, uint64_t peer);
@@ -422,6 +426,8 @@ void start_joined(struct membership *m, struct group *group, struct peer *peer, 
 /* queue.c: places queued jobs in the order of submission, and replacements. */
 void queue_think(struct membership *m);
 void queue_replace(struct membership *m, struct job *job);
+/* When a queued job is placed on other nodes than its plan's; 0: it is not to be. */
+uint64_t queue_elsewhere_ms(const struct job *job);
 
 /* group.c: library groups */
 void group_join(struct membership *m, uint64_t conn, const Traind__Peer__JoinGroup *join);

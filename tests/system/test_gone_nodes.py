@@ -1,0 +1,29 @@
+"""Jobs of `mesh: auto` all of whose workers are lost, and nodes of whose plan are gone for good: they go on where there are slots, on the same mesh or a smaller one."""
+import pytest
+
+from harness import Cluster, wait_for
+from mesh_jobs import SLOW, alone, assert_near, counted_once, reach
+from test_replan_jobs import STEPS, planned_spec
+
+
+@pytest.mark.parametrize("come", [1, 2])
+def test_all_are_lost_and_other_nodes_come(tmp_path, text, come):
+    """A job of two stages goes on from its checkpoint on the node that comes, as one stage; on two as two."""
+    run, one = tmp_path / "run", alone(tmp_path, text, steps=STEPS, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        spec = planned_spec(cluster, text, run, 1000)
+        spec.train.checkpoint.every = 10
+        job = cluster.submit(spec)
+        reach(run, 12)
+        wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
+        for node in cluster.nodes:
+            node.kill9()
+        wait_for(lambda: "every worker was lost" in cluster.events(cluster.job(job)), "the job to be queued again")
+        for _ in range(come):
+            cluster.add_node()
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert f", where its plan has workers, is not there: {come} of 2 workers start, on {come} node" in events, events
+        assert ("mesh: dp 1 x pp 2 cannot be: 1 worker; goes on with dp 1" in events) == (come == 1), events
+        counted_once(cluster, job, STEPS)
+    assert_near(run, one, STEPS)
