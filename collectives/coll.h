@@ -217,8 +217,10 @@ struct tr_round {
 	/* Joiner: submit the ops without TR_CONTRIBUTE, then tr_state_receive. False for a joiner whose state came before its first begin: there
 	 * is nothing to wait for then, and tr_state_receive returns at once. */
 	bool receive_state;
-	bool partial;   /* after commit: some contributor's data is missing somewhere (keep) */
-	unsigned peers; /* members of the view */
+	bool partial; /* after commit: some contributor's data is missing somewhere (keep) */
+	/* Of a job: a worker is missing, and when that view was made no slot was free for another one. Members may know of different views: agree on it before anything follows from it. */
+	bool nobody_follows;
+	unsigned peers;        /* members of the view */
 	enum tr_policy policy; /* of the group */
 	uint64_t reserved[3];
 };

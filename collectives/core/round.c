@@ -39,6 +39,7 @@ struct tr_round round_info(const struct group_core *core)
 		.contributors = roster->contributor_count,
 		.index = roster->contributor_count,
 		.receive_state = core->needs_state,
+		.nobody_follows = core->view.nobody_follows,
 		.peers = core->view.count,
 		.policy = (enum tr_policy)core->view.policy,
 	};

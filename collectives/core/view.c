@@ -97,6 +97,7 @@ tr_status view_init(struct view *view, const Traind__Peer__View *message, struct
 		.policy = message->policy,
 		.algorithm = message->algorithm,
 		.deterministic = message->deterministic,
+		.nobody_follows = message->nobody_follows,
 		.latency_s = view_figure(message->latency_s),
 		.bandwidth_bytes_per_s = view_figure(message->bandwidth_bytes_per_s),
 		.segment_bytes = view_segment_bytes(message->segment_bytes),

@@ -26,6 +26,7 @@ struct view {
 	Traind__Peer__Policy policy;
 	Traind__Peer__Algorithm algorithm;
 	bool deterministic;
+	bool nobody_follows; /* those who are missing */
 	double latency_s, bandwidth_bytes_per_s;
 	uint32_t segment_bytes;
 	uint32_t op_segments;          /* of an op without a codec; 0: op_segment_bytes knows */

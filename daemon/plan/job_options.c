@@ -150,7 +150,8 @@ static const struct job_option rows[] = {
 	    "a divisor of workers / (`tp` x `pp`)." },
 	{ "mesh.too_few", OPTION_CHOICE, 0, 0, "auto|smaller|wait", "auto", NULL,
 	    "With `tp`, `pp` or `copies`, when for two seconds there have been fewer workers than "
-	    "one replica takes: `smaller` goes on with a smaller mesh, or fewer copies, until "
+	    "one replica takes, or as soon as nobody can follow who was lost: `smaller` goes on "
+	    "with a smaller mesh, or fewer copies, until "
 	    "there are enough again, `wait` waits for them. `auto`: smaller." },
 
 	{ "sync.mode", OPTION_CHOICE, 0, 0, "ddp|local_sgd|diloco|streaming|eager|hdet", "ddp", NULL,

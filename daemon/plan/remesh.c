@@ -110,6 +110,12 @@ void remesh_count(const struct remesh *rules, const struct remesh_shape *now, ui
 	counts->declined = counts->better > 0 ? counts->declined : 0;
 }
 
+void remesh_nobody_follows(const struct remesh *rules, struct remesh_counts *counts)
+{
+	if (counts->waited > 0 && counts->waited < rules->wait_rounds)
+		counts->waited = rules->wait_rounds;
+}
+
 void remesh_decline(struct remesh_counts *counts)
 {
 	counts->declined = 1;

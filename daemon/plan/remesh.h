@@ -9,7 +9,7 @@
  *	3. of the same ones that with the most copies to a replica.
  * dp is what all the job's workers would make of it, so that of who comes meanwhile whole replicas are used at once.
  *
- * A worker that crashed is there again within a second or so: only when there have been too few for some rounds is the mesh made anew. And only when a better one has been
+ * A worker that crashed is there again within a second or so: only when there have been too few for some rounds is the mesh made anew, or when all know that nobody comes instead (after one round, in which they agree on that). And only when a better one has been
  * possible for some rounds: longer each time that it was made smaller, so that a node that comes and goes does not move all state each time; and only if what it saves is more than
  * what the change takes, which the caller knows.
  *
@@ -60,7 +60,8 @@ struct remesh {
 
 /* Common state of a group. */
 struct remesh_counts {
-	uint64_t waited;  /* rounds in a row with too few for one replica */
+	uint64_t
+	    waited; /* rounds in a row with too few for one replica; wait_rounds at once, where nobody follows */
 	uint64_t better;  /* rounds in a row in which a better mesh was possible */
 	uint64_t smaller; /* times that the mesh was made smaller */
 	uint64_t
@@ -75,6 +76,8 @@ bool remesh_next(const struct remesh *rules, const struct remesh_shape *now, uin
 /* A round was committed that did not change the mesh. */
 void remesh_count(const struct remesh *rules, const struct remesh_shape *now, uint32_t contributors,
     struct remesh_counts *counts);
+/* The same, and there are too few, of whom no more come for now: the wait is over. */
+void remesh_nobody_follows(const struct remesh *rules, struct remesh_counts *counts);
 /* The same, and remesh_next's answer was not worth it. */
 void remesh_decline(struct remesh_counts *counts);
 /* One that did, to `next`. */

@@ -117,6 +117,7 @@ struct sharded_told {
 	int64_t round_ns; /* that the round before took it */
 	int64_t unit_ns;  /* of what came to it as a newcomer (daemon/plan/newcomers.h) */
 	int64_t change_ns; /* and the change of mesh, if that was one; with the making of what there is for it */
+	int64_t follows; /* twice the number of the view that it began the round under, one more where nobody follows those who are missing: what the newest view says counts */
 };
 
 /* What is added up over all, f64 in the group's memory. Squares of the gradient by shard: one replica says them, so that all have the same bits. */

@@ -39,6 +39,8 @@ void sharded_count_rounds(struct trainer *t)
 		remesh_changed(s->replans ? &next : &now, &next, &s->state->remesh);
 	else if (s->kind != SHARDED_BACK)
 		remesh_count(&rules, &now, s->next.count, &s->state->remesh);
+	if (s->kind == SHARDED_WAIT && (s->told->follows & 1) != 0)
+		remesh_nobody_follows(&rules, &s->state->remesh);
 	if (s->stays)
 		remesh_decline(&s->state->remesh);
 }

@@ -194,6 +194,7 @@ static tr_status submit_told(struct trainer *t, const struct tr_round *round, st
 		s->saved_here = 0;
 	uint64_t found = s->kind == SHARDED_BACK ? sharded_found_saved(t) : 0;
 	s->told->saved = (int64_t)(found > s->saved_here ? found : s->saved_here);
+	s->told->follows = (int64_t)(2 * round->view + (round->nobody_follows ? 1 : 0));
 	sharded_say_pace(t);
 	return tr_allreduce(t->group, TAG_TOLD, s->told, sizeof(*s->told) / sizeof(int64_t), TR_I64,
 	    TR_MAX, trainer_contributes(round) ? TR_CONTRIBUTE : 0, error);

@@ -1,8 +1,10 @@
 """Jobs of `mesh: auto` all of whose workers are lost, and nodes of whose plan are gone for good: they go on where there are slots, on the same mesh or a smaller one."""
+import re
+
 import pytest
 
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, alone, assert_near, counted_once, reach
+from mesh_jobs import SLOW, alone, assert_near, counted_once, reach, staged_spec
 from test_replan_jobs import STEPS, planned_spec
 
 
@@ -25,5 +27,22 @@ def test_all_are_lost_and_other_nodes_come(tmp_path, text, come):
         events = cluster.events(done)
         assert f", where its plan has workers, is not there: {come} of 2 workers start, on {come} node" in events, events
         assert ("mesh: dp 1 x pp 2 cannot be: 1 worker; goes on with dp 1" in events) == (come == 1), events
+        counted_once(cluster, job, STEPS)
+    assert_near(run, one, STEPS)
+
+
+def test_who_is_missing_and_cannot_be_replaced_is_not_waited_for(tmp_path, text):
+    """One of two stages is lost with its node, and no slot is free for another: the job goes on with one stage after a round of too few, not after twenty."""
+    run, one = tmp_path / "run", alone(tmp_path, text, steps=STEPS, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(staged_spec(text, run, 2, nodes=2, steps=STEPS, every=5, lr=SLOW))
+        reach(run, 12)
+        cluster.nodes[1].kill9()
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "mesh: dp 1 x pp 2 cannot be: 1 worker; goes on with dp 1" in events, events
+        back = re.search(r"goes back from step (\d+) to the checkpoint of step (\d+)", events)
+        again = int(back[1]) - int(back[2])
+        assert 0 < done.rounds.committed - STEPS - again < 15, events
         counted_once(cluster, job, STEPS)
     assert_near(run, one, STEPS)

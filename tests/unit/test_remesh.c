@@ -178,6 +178,33 @@ static void patience(void **state)
 }
 
 /* A better mesh that is not worth the change is not considered again until there were too few for it; to a smaller one there is no choice. */
+static void nobody_follows(void **state)
+{
+	(void)state;
+	struct remesh rules = rules_of(shape_of(1, 1, 4));
+	struct remesh_counts counts = { 0 };
+	struct remesh_shape next;
+	/* Nobody is missing. */
+	remesh_count(&rules, &rules.job, 4, &counts);
+	remesh_nobody_follows(&rules, &counts);
+	assert_int_equal(counts.waited, 0);
+	assert_false(remesh_next(&rules, &rules.job, 4, &counts, &next));
+	/* One is: after the round in which all agree that it stays so. */
+	assert_false(remesh_next(&rules, &rules.job, 3, &counts, &next));
+	remesh_count(&rules, &rules.job, 3, &counts);
+	remesh_nobody_follows(&rules, &counts);
+	assert_true(remesh_next(&rules, &rules.job, 3, &counts, &next));
+	assert_mesh(next, 2, 1, 2);
+	/* One came all the same. */
+	assert_false(remesh_next(&rules, &rules.job, 4, &counts, &next));
+	/* Who waits for ever does so. */
+	rules.wait_rounds = 0;
+	counts = (struct remesh_counts){ 0 };
+	remesh_count(&rules, &rules.job, 3, &counts);
+	remesh_nobody_follows(&rules, &counts);
+	assert_false(remesh_next(&rules, &rules.job, 3, &counts, &next));
+}
+
 static void declined(void **state)
 {
 	(void)state;
@@ -327,6 +354,7 @@ int main(void)
 		cmocka_unit_test(strict_ones),
 		cmocka_unit_test(over_all_small_ones),
 		cmocka_unit_test(patience),
+		cmocka_unit_test(nobody_follows),
 		cmocka_unit_test(declined),
 		cmocka_unit_test(apart),
 		cmocka_unit_test(by_steps),

@@ -495,6 +495,7 @@ static void append_view(struct builder *b)
 	view.segment_bytes = b->segment_bytes > 0     ? b->segment_bytes
 	    : view.op_segments == TR_OP_SEGMENTS_LONG ? TR_SEGMENT_BYTES_LONG
 	                                              : TR_SEGMENT_BYTES;
+	view.nobody_follows = queue_nobody_follows(b->m, b->group, b->count);
 	fill_token(b, &view);
 	relay_fill(b->m, b->group, &view);
 	resume.base_round = d->base_round;

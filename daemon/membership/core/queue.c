@@ -454,3 +454,41 @@ void queue_replace(struct membership *m, struct job *job)
 	}
 	free(table.nodes);
 }
+
+/* Its process has not ended, or its node may be there again. */
+static bool slot_may_come(const struct membership *m, const struct job *job)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		const struct node *node = state_node(m, peer->node);
+		if (node != NULL && node->soft.conn != 0 && !state_peer_live(peer) &&
+		    peer_holds_slot(m, peer))
+			return true;
+	}
+	for (size_t i = 0; i < m->nodes.count; i++) {
+		const struct node *node = m->nodes.items[i];
+		bool lost = node->lost || node->soft.closing[0] != '\0'; /* or about to be */
+		if (!lost && node->soft.conn == 0 && node->hello->slots > 0)
+			return true;
+	}
+	return false;
+}
+
+bool queue_nobody_follows(struct membership *m, const struct group *group, size_t members)
+{
+	const struct job *job = group->job != 0 ? state_job(m, group->job) : NULL;
+	struct table table;
+	size_t live = 0;
+	if (job == NULL || pending_any(m, PENDING_JOB, job->id) || slot_may_come(m, job))
+		return false;
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		live += peer->group == group->id && state_peer_live(peer);
+	}
+	if (live > members || live >= state_job_workers(job, group->id) ||
+	    !table_fill(m, job, &table))
+		return false;
+	bool follows = placement_replacement(table.nodes, table.count, most_on_a_node(job));
+	free(table.nodes);
+	return !follows;
+}

@@ -281,6 +281,12 @@ static void plant_abandoned(struct tr_group *g)
 	g->play->planted = true;
 }
 
+/* These workers are no job of memberd's, which so says nothing of who follows: half of the views do. */
+static bool says_nobody_follows(const struct tr_group *g, uint64_t view)
+{
+	return ((g->sim->seed + view) >> 1 & 1) != 0;
+}
+
 tr_status tr_round_begin(tr_group *g, struct tr_round *round, struct tr_error *error)
 {
 	if (g->decided == PLAY_COMMITTED)
@@ -297,8 +303,10 @@ tr_status tr_round_begin(tr_group *g, struct tr_round *round, struct tr_error *e
 		leave(g);
 	if (status == TR_OK && !g->began)
 		return gone(error);
-	if (status == TR_OK)
+	if (status == TR_OK) {
 		*round = g->round;
+		round->nobody_follows = says_nobody_follows(g, round->view);
+	}
 	return status;
 }
 
