@@ -13,6 +13,12 @@ void drift_restart(struct drift *d)
 	d->steps = d->ns = d->settled = d->looks = d->measured_ns = 0;
 }
 
+void drift_shaken(struct drift *d)
+{
+	drift_restart(d);
+	d->shaken = d->planned_ns > 0;
+}
+
 static uint64_t looks_needed(const struct drift *d)
 {
 	return (uint64_t)DRIFT_LOOKS << (d->searches < DOUBLED_MOST ? d->searches : DOUBLED_MOST);
@@ -30,7 +36,14 @@ bool drift_note(struct drift *d, uint64_t steps_of_look, uint64_t ns)
 	if (d->planned_ns == 0 || ns == 0) /* nobody was there long enough to know */
 		return false;
 	d->ns += ns;
-	if (++d->steps < steps_of_look)
+	if (++d->steps >= (steps_of_look + DRIFT_SHAKEN_PART - 1) / DRIFT_SHAKEN_PART &&
+	    d->shaken > 0) {
+		uint64_t short_ns = d->ns / d->steps;
+		drift_restart(d);
+		d->measured_ns = short_ns;
+		return true;
+	}
+	if (d->steps < steps_of_look)
 		return false;
 	uint64_t mean_ns = d->ns / d->steps;
 	d->steps = d->ns = 0;
@@ -50,6 +63,7 @@ void drift_follows(struct drift *d, uint64_t planned_ns)
 	drift_restart(d);
 	d->planned_ns = d->expected_ns = planned_ns > 0 ? planned_ns : 1;
 	d->changes++;
+	d->shaken = 0;
 }
 
 void drift_stays(struct drift *d, uint64_t explained_ns)
@@ -59,4 +73,5 @@ void drift_stays(struct drift *d, uint64_t explained_ns)
 	if (explained && d->measured_ns > 0)
 		d->expected_ns = d->measured_ns;
 	drift_restart(d);
+	d->shaken = 0;
 }

@@ -7,6 +7,10 @@
  *	drift_follows(&drift, next_ns);                     // it is in force
  *	drift_stays(&drift, now_ns);                        // there is none that is worth it: what steps take now is what they are to take, if figures explain it
  *	drift_restart(&drift);                              // whoever came or went, whatever else was dealt anew
+ *	drift_shaken(&drift);                               // and the plan was made for other workers
+ *
+ * A plan that was made for other workers than are there is no reason to wait for drift: as soon as there are figures, of a fourth of a look, somebody searches, once for each time that somebody came or went. That says nothing of how steady times are,
+ * so later searches need no more looks for it.
  *
  * Shares and layers follow speeds by themselves (balance.h, restage.h), cheaper than a change of mesh: a look here is longer than theirs are, and what they change begins it anew. Two looks in a row have to
  * find the same; after each search twice as many, up to 8 times, so that what is slow now and then does not move all state each time. Steps that are shorter than planned are a reason only once the job was
@@ -21,6 +25,8 @@
 #define DRIFT_STEPS   20 /* of a look */
 #define DRIFT_LOOKS   2
 #define DRIFT_PERCENT 20 /* more or less than expected */
+/* Of a look: so many steps are enough to know how fast workers are. */
+#define DRIFT_SHAKEN_PART 4
 
 /* Common state of a group. */
 struct drift {
@@ -32,10 +38,12 @@ struct drift {
 	uint64_t settled;     /* looks since the restart; what the first one found is left out */
 	uint64_t looks;       /* in a row that found other steps than expected */
 	uint64_t searches, changes;
+	uint64_t shaken; /* 1: the plan is that of other workers, until it was looked at */
 };
 
 void drift_begin(struct drift *drift, uint64_t planned_ns);
 void drift_restart(struct drift *drift);
+void drift_shaken(struct drift *drift);
 /* A step took so long. True: it is time to search; it begins anew, and measured_ns says what steps take. */
 bool drift_note(struct drift *drift, uint64_t steps_of_look, uint64_t ns);
 void drift_follows(struct drift *drift, uint64_t planned_ns);

@@ -1,6 +1,6 @@
-/* Another dp, pp or tp in mid-job, where steps drift from their plan (daemon/plan/drift.h): all see so alike; in the step after it all say what they measure; contributor 0 searches in a thread, beside its
+/* Another dp, pp or tp in mid-job, where steps drift from their plan or somebody came or went (daemon/plan/drift.h): all see so alike; in the step after it all say what they measure; contributor 0 searches in a thread, beside its
  * work; what it found is told in a sum of words, and so is in the common state with that step's commit. The round after it makes shards of the other mesh out of those that workers hold, as any change of mesh
- * does (sharded_remesh.c), if that pays. Whatever else happens meanwhile ends it: steps are watched anew, and who is contributor 0 then searches. */
+ * does (sharded_remesh.c), if that pays. Whatever else happens meanwhile ends it: steps are watched anew (a few only, where somebody came or went), and who is contributor 0 then searches. */
 #include <stddef.h>
 #include <string.h>
 
@@ -175,6 +175,14 @@ static uint64_t next_stand(struct trainer *t, const struct tr_round *round)
 	}
 }
 
+/* Somebody came or went since the last round, or had to have another mesh for it. */
+static bool other_workers(const struct sharded *s)
+{
+	bool remade = s->kind == SHARDED_REMESH && !s->replans && !s->restages;
+	return remade ||
+	    (s->state->ranks.count > 0 && !ranks_same_peers(&s->state->ranks, &s->next));
+}
+
 void sharded_replan(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
@@ -189,7 +197,9 @@ void sharded_replan(struct trainer *t, const struct tr_round *round)
 		count_computing(s);
 		state->replanning = next_stand(t, round);
 	} else {
-		if (!goes_on)
+		if (other_workers(s))
+			drift_shaken(&state->drift);
+		else if (!goes_on)
 			drift_restart(&state->drift);
 		state->replanning = WATCHES;
 	}

@@ -312,8 +312,11 @@ static void tell_restage(struct trainer *t, const struct ranks *now)
 static void add_drift(struct words *w, const struct sharded *s, const struct wish *wish)
 {
 	const struct drift *drift = &s->state->drift;
-	add(w, "mesh: a step takes %.3g ms, planned were %.3g ms",
-	    1e-6 * (double)drift->measured_ns, 1e-6 * (double)drift->planned_ns);
+	add(w, "mesh: ");
+	if (drift->shaken > 0)
+		add(w, "with %u %s ", s->next.count, s->next.count == 1 ? "worker" : "workers");
+	add(w, "a step takes %.3g ms, planned were %.3g ms", 1e-6 * (double)drift->measured_ns,
+	    1e-6 * (double)drift->planned_ns);
 	if (drift->measured_ns < drift->planned_ns)
 		return;
 	if (wish->why == WISH_WHY_WORKER)

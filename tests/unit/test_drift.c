@@ -113,6 +113,39 @@ static void noise_and_jobs_without_a_plan(void **state)
 	assert_int_equal(d.planned_ns, 1);
 }
 
+static void other_workers_are_searched_for_at_once(void **state)
+{
+	struct drift d;
+
+	(void)state;
+	drift_begin(&d, 10 * MS);
+	assert_true(steps_until(&d, 20 * MS) > 0);
+	drift_stays(&d, 0);
+	const struct drift before = d;
+	/* in the middle of a look; steps are as planned */
+	for (unsigned step = 0; step < DRIFT_STEPS / 2; step++)
+		assert_false(drift_note(&d, DRIFT_STEPS, 10 * MS));
+	drift_shaken(&d);
+	assert_int_equal(steps_until(&d, 10 * MS), DRIFT_STEPS / DRIFT_SHAKEN_PART);
+	assert_int_equal(d.measured_ns, 10 * MS);
+	assert_int_equal(d.searches, before.searches);
+	/* interrupted by nothing that counts: again, until something came of it */
+	drift_restart(&d);
+	assert_int_equal(steps_until(&d, 10 * MS), DRIFT_STEPS / DRIFT_SHAKEN_PART);
+	drift_stays(&d, 10 * MS);
+	assert_int_equal(d.expected_ns, 10 * MS);
+	assert_int_equal(steps_until(&d, 10 * MS), 0);
+	drift_shaken(&d);
+	drift_follows(&d, 30 * MS);
+	assert_int_equal(steps_until(&d, 30 * MS), 0);
+	/* a look of a step, and a job without a plan */
+	drift_shaken(&d);
+	assert_true(drift_note(&d, 1, 30 * MS));
+	drift_begin(&d, 0);
+	drift_shaken(&d);
+	assert_int_equal(steps_until(&d, 10 * MS), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -122,6 +155,7 @@ int main(void)
 		cmocka_unit_test(each_search_needs_more_looks),
 		cmocka_unit_test(shorter_steps_count_once_it_was_planned_anew),
 		cmocka_unit_test(noise_and_jobs_without_a_plan),
+		cmocka_unit_test(other_workers_are_searched_for_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
