@@ -36,10 +36,22 @@ static struct remesh_shape with_shards(const struct remesh *rules, uint32_t cont
 	};
 }
 
+static bool has_room(const struct remesh *rules, const struct remesh_shape *shape,
+    uint32_t contributors)
+{
+	struct mesh there = shape->mesh;
+	uint32_t replicas = contributors / ranks_shards(&there);
+
+	if (replicas < there.size[MESH_DP])
+		there.size[MESH_DP] = replicas;
+	return rules->has_room == NULL || rules->has_room(rules->arg, &there);
+}
+
 struct remesh_shape remesh_best(const struct remesh *rules, uint32_t contributors)
 {
-	struct remesh_shape best = with_shards(rules, contributors, 1, 1);
+	struct remesh_shape best = with_shards(rules, contributors, 1, 1), roomy = best;
 	const struct mesh *job = &rules->job.mesh;
+	bool found = has_room(rules, &best, contributors);
 
 	assert(contributors > 0);
 	if (fits(&rules->job, contributors))
@@ -52,12 +64,21 @@ struct remesh_shape remesh_best(const struct remesh *rules, uint32_t contributor
 			if (!job_mesh_rounds_fit(&rules->apart, &shape.mesh, shape.copies,
 			        rules->sequences))
 				continue;
-			if (ranks_shards(&shape.mesh) > ranks_shards(&best.mesh) &&
-			    fits(&shape, contributors) &&
-			    job_mesh_allows(rules->config, &shape.mesh, NULL) == TR_OK)
+			bool more = ranks_shards(&shape.mesh) > ranks_shards(&best.mesh);
+			bool may = more || !found ||
+			    ranks_shards(&shape.mesh) > ranks_shards(&roomy.mesh);
+			if (!may || !fits(&shape, contributors) ||
+			    job_mesh_allows(rules->config, &shape.mesh, NULL) != TR_OK)
+				continue;
+			if (more)
 				best = shape;
+			if ((!found || ranks_shards(&shape.mesh) > ranks_shards(&roomy.mesh)) &&
+			    has_room(rules, &shape, contributors)) {
+				roomy = shape;
+				found = true;
+			}
 		}
-	return best;
+	return found ? roomy : best;
 }
 
 bool remesh_is_larger(const struct remesh_shape *shape, const struct remesh_shape *than)

@@ -7,6 +7,7 @@
  *	   asks for is not known;
  *	2. of equally many those with the longest tp, hence the nearest to the job's: same tp before same pp;
  *	3. of the same ones that with the most copies to a replica.
+ * One for which workers lack room by what the job was planned with is passed over, unless they do for all.
  * dp is what all the job's workers would make of it, so that of who comes meanwhile whole replicas are used at once.
  *
  * A worker that crashed is there again within a second or so: only when there have been too few for some rounds is the mesh made anew, or when all know that nobody comes instead (after one round, in which they agree on that). And only when a better one has been
@@ -56,6 +57,9 @@ struct remesh {
 	bool strict; /* dp and tp are powers of two, as strict.h allows them; with `sequences` */
 	uint32_t
 	    wait_rounds; /* of too few contributors, before the mesh is made smaller; 0: it never is */
+	/* Whether workers of a smaller mesh, with as many replicas as are there, have room for their parts; NULL: nobody knows. The same at all. */
+	bool (*has_room)(void *arg, const struct mesh *mesh);
+	void *arg;
 };
 
 /* Common state of a group. */

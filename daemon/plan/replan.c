@@ -334,6 +334,32 @@ static tr_status predict(const struct ground *g, struct plan *plan, struct tr_er
 	return st;
 }
 
+/* Of workers that nobody has seen: they have as little as any. */
+bool replan_memory(const struct replan_job *job, const struct mesh *mesh, uint64_t *bytes,
+    uint64_t *room)
+{
+	struct replan_task task = { .dealing = { .mesh = *mesh }, .count = mesh_workers(mesh) };
+	struct ground g = { 0 };
+	struct plan plan;
+	struct tr_error none;
+
+	if (task.count > REPLAN_PEERS_MAX)
+		return false;
+	for (uint32_t i = 0; i < task.count; i++)
+		task.ranks[i] = i;
+	tr_status st = make_ground(job, &task, &g, &none);
+	if (st == TR_OK)
+		st = plan_in_force(job, &task, &g.in, &plan, &none);
+	if (st == TR_OK)
+		st = predict(&g, &plan, &none);
+	if (st == TR_OK) {
+		*bytes = plan.memory_bytes;
+		*room = memory_of(job, &task, 0);
+	}
+	plan_cluster_finish(&g.cluster);
+	return st == TR_OK;
+}
+
 static tr_status find_best(const struct replan_job *job, struct ground *g,
     struct plan_result **result, struct tr_error *error)
 {

@@ -42,6 +42,10 @@ struct replan_task {
 double replan_computing_s(const struct replan_job *job, const struct replan_task *task,
     uint32_t self);
 
+/* What the fullest worker of this mesh takes, and what the least of the plan's workers has. False: nobody knows. */
+bool replan_memory(const struct replan_job *job, const struct mesh *mesh, uint64_t *bytes,
+    uint64_t *room);
+
 /* TR_ENOMEM, TR_EINVAL: *wish is WISH_FAILED. */
 tr_status replan_search(const struct replan_job *job, const struct replan_task *task,
     struct wish *wish, struct tr_error *error);

@@ -11,6 +11,15 @@
 /* Of a worker that is measured: it may be very quick beside costs of another machine, but not endlessly. */
 #define SPEED_MOST 1000.0
 
+/* Every round asks for the same few. */
+#define KNOWN_MOST 64
+
+struct known_memory {
+	struct mesh mesh;
+	bool is_known;
+	uint64_t bytes, room;
+};
+
 struct replanner {
 	struct replan_job job;
 	int64_t speed_ppm; /* the newest; 0: not known */
@@ -21,6 +30,8 @@ struct replanner {
 	pthread_t thread;
 	atomic_bool ended;
 	struct replan_task task, next;
+	struct known_memory known[KNOWN_MOST];
+	size_t known_count;
 	struct wish wish;
 };
 
@@ -91,6 +102,27 @@ void replanner_say(struct replanner *p, tr_group *group, const struct dealing *d
 		say_speed(p, dealing, ranks, self, computed_s);
 	figures->speed_ppm = p->speed_ppm;
 	say_links(group, ranks, figures->bandwidth);
+}
+
+static const struct known_memory *memory_of(struct replanner *p, const struct mesh *mesh)
+{
+	for (size_t i = 0; i < p->known_count; i++)
+		if (mesh_equal(&p->known[i].mesh, mesh))
+			return &p->known[i];
+	if (p->known_count == KNOWN_MOST)
+		p->known_count = 0;
+	struct known_memory *known = &p->known[p->known_count++];
+	*known = (struct known_memory){ .mesh = *mesh };
+	known->is_known = replan_memory(&p->job, mesh, &known->bytes, &known->room);
+	return known;
+}
+
+bool replanner_memory(struct replanner *p, const struct mesh *mesh, uint64_t *bytes, uint64_t *room)
+{
+	const struct known_memory *known = memory_of(p, mesh);
+	*bytes = known->bytes;
+	*room = known->room;
+	return known->is_known;
 }
 
 /* ---- the search ---- */

@@ -27,6 +27,9 @@ void replanner_destroy(struct replanner *planner);
 /* All but the node. Of contributor `self`, which computed so long in a step, without waiting for others; without a rank its speed is what it was when it had one. */
 void replanner_say(struct replanner *planner, tr_group *group, const struct dealing *dealing,
     const struct ranks *ranks, uint32_t self, double computed_s, struct replan_figures *figures);
+/* replan_memory of the job. */
+bool replanner_memory(struct replanner *planner, const struct mesh *mesh, uint64_t *bytes,
+    uint64_t *room);
 /* A search under way, which nobody needs any more, ends first. */
 void replanner_start(struct replanner *planner, const struct replan_task *task);
 /* True: the search that was started last has ended, and *wish is what came of it. */

@@ -309,6 +309,9 @@ tr_status sharded_use_mesh(struct trainer *t, struct tr_error *error);
 tr_status sharded_derive_remesh(struct trainer *t, struct tr_error *error);
 tr_status sharded_submit_remesh(struct trainer *t, const struct tr_round *round,
     struct tr_error *error);
+/* Whether workers of the mesh that so many contributors would have lack room for it, by what the job was planned with. */
+bool sharded_lacks_room(const struct trainer *t, uint32_t contributors, struct mesh *mesh,
+    uint64_t *bytes, uint64_t *room);
 /* Ranks of `now`'s peers in another mesh: by id, as those of the first one. */
 void sharded_rank_anew(const struct trainer *t, const struct ranks *now,
     const struct remesh_shape *shape, struct ranks *next);

@@ -19,6 +19,13 @@ static bool is_set(const struct mesh_shards *shards)
 
 /* ---- which ---- */
 
+/* By what the job was planned with, which is the same at all. */
+static bool has_room(void *planner, const struct mesh *mesh)
+{
+	uint64_t bytes, room;
+	return !replanner_memory(planner, mesh, &bytes, &room) || bytes <= room;
+}
+
 static struct remesh rules_of(const struct trainer *t)
 {
 	return (struct remesh){ .config = &t->sharded->whole.config,
@@ -26,7 +33,23 @@ static struct remesh rules_of(const struct trainer *t)
 		.sequences = t->batch,
 		.apart = sharded_apart_rounds(t),
 		.strict = t->strict,
+		.has_room = t->sharded->replanner != NULL ? has_room : NULL,
+		.arg = t->sharded->replanner,
 		.wait_rounds = t->mesh_waits ? 0 : SHARDED_WAIT_ROUNDS };
+}
+
+bool sharded_lacks_room(const struct trainer *t, uint32_t contributors, struct mesh *mesh,
+    uint64_t *bytes, uint64_t *room)
+{
+	struct remesh rules = rules_of(t);
+	if (t->sharded->replanner == NULL)
+		return false;
+	rules.has_room = NULL;
+	*mesh = remesh_best(&rules, contributors).mesh;
+	uint32_t replicas = contributors / ranks_shards(mesh);
+	if (replicas < mesh->size[MESH_DP])
+		mesh->size[MESH_DP] = replicas;
+	return replanner_memory(t->sharded->replanner, mesh, bytes, room) && *bytes > *room;
 }
 
 void sharded_count_rounds(struct trainer *t)

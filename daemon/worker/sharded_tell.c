@@ -5,6 +5,8 @@
 
 #include "daemon/worker/trainer_inside.h"
 
+#define MIB (1 << 20)
+
 struct words {
 	char text[512];
 	size_t used;
@@ -254,23 +256,43 @@ static void add_moved(struct words *w, const struct sharded *s)
 	    trainer_monotonic_s() - s->moving_since_s);
 }
 
+/* What was passed over for it, or could not be. */
+static void add_room(struct words *w, const struct trainer *t, const struct ranks *now)
+{
+	struct mesh mesh;
+	uint64_t bytes, room;
+	if (!sharded_lacks_room(t, now->count, &mesh, &bytes, &room))
+		return;
+	add(w, ", as by its plan a worker of ");
+	add_mesh(w, &mesh, mesh.size[MESH_DP]);
+	add(w, " takes %.4g MiB and has %.4g", (double)bytes / MIB, (double)room / MIB);
+	if (ranks_shards(&mesh) == ranks_shards(&now->mesh))
+		add(w,
+		    ", and there is none that takes less: set mesh.too_few: wait, or give its "
+		    "workers more memory");
+}
+
 static void tell_remesh(struct trainer *t, const struct ranks *before, const struct ranks *now)
 {
 	const struct sharded *s = t->sharded;
 	char why[WORTH_TEXT];
 	struct words w = { .used = 0 };
 	struct remesh_shape was = remesh_shape_of(before), is = remesh_shape_of(now);
+	bool smaller = false;
 	add(&w, "mesh: ");
 	if (remesh_is_larger(&was, &is)) {
 		add_mesh(&w, &before->mesh, was.copies);
 		add(&w, " cannot be: %u %s; goes on with ", now->count,
 		    now->count == 1 ? "worker" : "workers");
+		smaller = true;
 	} else {
 		uint64_t rounds = s->state->remesh.better;
 		add(&w, "%u workers for %llu %s: goes on with ", now->count,
 		    (unsigned long long)rounds, rounds == 1 ? "round" : "rounds");
 	}
 	add_ranks(&w, now);
+	if (smaller)
+		add_room(&w, t, now);
 	if (s->state->born != 0)
 		add_moved(&w, s);
 	if (s->state->born != 0 && s->apart != NULL)

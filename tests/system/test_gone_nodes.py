@@ -63,3 +63,19 @@ def test_who_is_left_is_planned_for(tmp_path, text):
         assert events.count("mesh: with 2 workers") == 1, events
         counted_once(cluster, job, STEPS)
     assert_near(run, one, STEPS)
+
+
+def test_who_is_left_lacks_room_by_the_plan(tmp_path, text):
+    """There is no mesh for one worker but one that takes more memory than its plan says that a worker has: the job goes on with it, as it did, and says the figures."""
+    run = tmp_path / "run"
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        spec = planned_spec(cluster, text, run, 1000, memory=2 << 20)
+        spec.train.checkpoint.every = 5
+        job = cluster.submit(spec)
+        reach(run, 12)
+        cluster.nodes[1].kill9()
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        said = re.search(r"mesh: dp 1 x pp 2 cannot be: 1 worker; goes on with dp 1, as by its plan a worker of dp 1 takes ([0-9.]+) MiB and has 2, and there is none that takes less", events)
+        assert said and float(said[1]) > 2, events
+        counted_once(cluster, job, STEPS)

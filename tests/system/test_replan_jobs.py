@@ -12,7 +12,7 @@ from test_uneven_jobs import Throttled
 STEPS = 80
 
 
-def planned_spec(cluster, text, folder, step_s, pp=2, bytes_per_s=1.5e9):
+def planned_spec(cluster, text, folder, step_s, pp=2, bytes_per_s=1.5e9, memory=1 << 30):
     """dp 1 x pp 2, or dp of all nodes, as `trainctl launch` would have planned it where steps take so long. Layers cost less than they do on any machine: who is stopped is slower than planned everywhere."""
     spec = staged_spec(text, folder, pp, steps=STEPS, lr=SLOW)
     spec.mesh.MergeFrom(pb.Mesh(auto=True, threads=1))
@@ -20,7 +20,7 @@ def planned_spec(cluster, text, folder, step_s, pp=2, bytes_per_s=1.5e9):
     nodes = [node.id for node in cluster.list_nodes()]
     layers = [pb.PlanCost(tp=tp, sequences=8, forward_s=[1e-5, 4e-4 / tp, 2e-4 / tp], backward_s=[1e-5, 8e-4 / tp, 4e-4 / tp], kept_bytes=[8192, 150000, 40000],
                           working_bytes=100000) for tp in (1, 2)]
-    basis = pb.PlanBasis(costs=layers, update_s=1e-9, round_s=1e-3, process_bytes=1 << 20, nodes=[pb.PlanNode(id=node, memory_bytes=1 << 30, speed=1) for node in nodes],
+    basis = pb.PlanBasis(costs=layers, update_s=1e-9, round_s=1e-3, process_bytes=1 << 20, nodes=[pb.PlanNode(id=node, memory_bytes=memory, speed=1) for node in nodes],
                          latency_s=[20e-6] * len(nodes) ** 2, bandwidth_bytes_per_s=[bytes_per_s] * len(nodes) ** 2)
     spec.plan.MergeFrom(pb.JobPlan(nodes=nodes, text=f"dp {len(nodes) // pp} x pp {pp} x tp 1", step_s=step_s, compute_s=step_s, basis=basis))
     spec.train.optimizer.micro_sequences = 8

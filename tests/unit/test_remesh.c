@@ -178,6 +178,63 @@ static void patience(void **state)
 }
 
 /* A better mesh that is not worth the change is not considered again until there were too few for it; to a smaller one there is no choice. */
+/* Workers have room for so many parts' worth: a mesh of fewer shards has larger ones; stages of a pipeline keep more than columns. */
+static bool room_for_parts(void *arg, const struct mesh *mesh)
+{
+	uint32_t wanted = *(const uint32_t *)arg;
+	return 12 / (mesh->size[MESH_PP] * mesh->size[MESH_TP]) + mesh->size[MESH_PP] - 1 +
+	    (mesh->size[MESH_DP] > 2 ? 100 : 0) <=
+	    wanted;
+}
+
+static void only_what_has_room(void **state)
+{
+	(void)state;
+	uint32_t room = 12;
+	struct remesh rules = rules_of(shape_of(1, 3, 2));
+	rules.has_room = room_for_parts;
+	rules.arg = &room;
+	assert_mesh(remesh_best(&rules, 3), 2, 3, 1); /* 4 + 2 */
+	room = 6;
+	assert_mesh(remesh_best(&rules, 3), 2, 3, 1);
+	room = 5; /* three stages keep too much, two columns are too much of all: as if nobody knew */
+	assert_mesh(remesh_best(&rules, 3), 2, 3, 1);
+	rules = rules_of(shape_of(1, 4, 2));
+	rules.has_room = room_for_parts;
+	rules.arg = &room;
+	assert_mesh(remesh_best(&rules, 7), 1, 3, 2); /* 2 + 2 */
+	room = 3;
+	assert_mesh(remesh_best(&rules, 7), 1, 3, 2); /* no other one has */
+	room = 6;
+	assert_mesh(remesh_best(&rules, 3), 2, 3, 1); /* 4 + 2, as 6 + 0 of tp 2 */
+	/* Four stages of a layer take more than two of two. */
+	room = 5;
+	assert_mesh(remesh_best(&rules, 5), 2, 2, 2); /* 3 + 1; pp 4 would be 3 + 3 */
+	/* As many replicas as are there are asked about. */
+	room = 12;
+	assert_mesh(remesh_best(&rules, 1), 8, 1, 1);
+	/* With enough for the job's mesh nobody asks. */
+	room = 0;
+	assert_mesh(remesh_best(&rules, 8), 1, 4, 2);
+}
+
+/* The one with the most shards lacks room: the next best. */
+static bool no_pipelines(void *arg, const struct mesh *mesh)
+{
+	(void)arg;
+	return mesh->size[MESH_PP] == 1;
+}
+
+static void what_lacks_room_is_passed_over(void **state)
+{
+	(void)state;
+	struct remesh rules = rules_of(shape_of(1, 3, 2));
+	rules.has_room = no_pipelines;
+	assert_mesh(remesh_best(&rules, 5), 3, 1, 2);
+	assert_mesh(remesh_best(&rules, 3), 3, 1, 2);
+	assert_mesh(remesh_best(&rules, 1), 6, 1, 1);
+}
+
 static void nobody_follows(void **state)
 {
 	(void)state;
@@ -354,6 +411,8 @@ int main(void)
 		cmocka_unit_test(strict_ones),
 		cmocka_unit_test(over_all_small_ones),
 		cmocka_unit_test(patience),
+		cmocka_unit_test(only_what_has_room),
+		cmocka_unit_test(what_lacks_room_is_passed_over),
 		cmocka_unit_test(nobody_follows),
 		cmocka_unit_test(declined),
 		cmocka_unit_test(apart),

@@ -272,6 +272,28 @@ static void as_planned_it_stays(void **state)
 }
 
 /* Who shares all layers with a slow worker waits for it: without it, or with less for it, steps are shorter. */
+/* As it was planned, of the least that a worker has. */
+static void what_meshes_take(void **state)
+{
+	struct planned p;
+	uint64_t bytes = 0, room = 0, fewer = 0, least = UINT64_MAX;
+	const struct mesh mesh = mesh_of(1, 2, 1), half = mesh_of(1, 1, 1),
+	                  many = mesh_of(33, 1, 1);
+
+	(void)state;
+	make(&p, 0, mesh);
+	for (size_t i = 0; i < p.basis->n_nodes; i++)
+		least = p.basis->nodes[i]->memory_bytes < least ? p.basis->nodes[i]->memory_bytes
+		                                                : least;
+	assert_true(replan_memory(&p.job, &p.plan.choice.mesh, &bytes, &room));
+	assert_int_equal(bytes, p.plan.memory_bytes);
+	assert_int_equal(room, least);
+	assert_true(replan_memory(&p.job, &half, &fewer, &room));
+	assert_true(fewer > bytes);
+	assert_false(replan_memory(&p.job, &many, &fewer, &room));
+	finish(&p);
+}
+
 static void a_slow_worker(void **state)
 {
 	struct planned p;
@@ -386,6 +408,7 @@ int main(void)
 		cmocka_unit_test(what_workers_compute),
 		cmocka_unit_test(a_job_of_many_chunks),
 		cmocka_unit_test(as_planned_it_stays),
+		cmocka_unit_test(what_meshes_take),
 		cmocka_unit_test(a_slow_worker),
 		cmocka_unit_test(a_worker_that_is_quick_again),
 		cmocka_unit_test(a_slow_link),
