@@ -342,8 +342,9 @@ static void print_others(const struct view *v)
 
 static void print_pareto(const struct view *v)
 {
-	static const char *const heads[] = { "LESS MEMORY", "STEP", "MEMORY OF A WORKER", NULL };
-	struct print_table table = { .columns = 3 };
+	static const char *const heads[] = { "LESS MEMORY", "STEP", "MEMORY OF A WORKER",
+		"OF WHO WRITES A CHECKPOINT", NULL };
+	struct print_table table = { .columns = 4 };
 	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX], bytes[PRINT_FIGURE_MAX];
 	print_heads(&table, heads);
 	for (uint32_t i = 0; i < v->p->result->pareto_count; i++) {
@@ -351,6 +352,8 @@ static void print_pareto(const struct view *v)
 		print_cell(&table, "%s", plan_choice_text(&plan->choice, text));
 		print_cell(&table, "%s", seconds(plan->times.step_s, figure));
 		print_cell(&table, "%s", print_bytes(plan->memory_bytes, bytes));
+		print_cell(&table, "%s",
+		    plan->writer_bytes > 0 ? print_bytes(plan->writer_bytes, bytes) : "-");
 	}
 	(void)printf("\n");
 	print_table_out(&table, v->p->color);
@@ -495,6 +498,7 @@ static void write_others(struct json *json, const struct view *v)
 	for (uint32_t i = 0; i < v->p->result->loser_count; i++) {
 		json_object(json);
 		write_plan(json, v, &v->p->result->losers[i].plan);
+		json_key_uint(json, "writer_bytes", v->p->result->losers[i].plan.writer_bytes);
 		key_string(json, "why", v->p->result->losers[i].why);
 		json_end(json);
 	}
@@ -504,6 +508,7 @@ static void write_others(struct json *json, const struct view *v)
 	for (uint32_t i = 0; i < v->p->result->pareto_count; i++) {
 		json_object(json);
 		write_plan(json, v, &v->p->result->pareto[i]);
+		json_key_uint(json, "writer_bytes", v->p->result->pareto[i].writer_bytes);
 		json_end(json);
 	}
 	json_end(json);

@@ -45,7 +45,9 @@ struct plan {
 	uint16_t layers_of[PLAN_STAGES_MAX];        /* [pp * v], by stage */
 	uint32_t microbatches_of[PLAN_WORKERS_MAX]; /* [dp] */
 	struct plan_times times;
-	uint64_t memory_bytes; /* most of all workers */
+	uint64_t memory_bytes; /* most of all workers, while they train */
+	uint64_t
+	    writer_bytes; /* of worker_of[0], when it writes a checkpoint (plan_input.writes); 0: none does */
 	double memory_part; /* most of all workers: of what it has. Above 1 the plan does not fit */
 	uint32_t fullest;   /* pipeline rank, whose part that is */
 	bool writer_fullest; /* that of worker_of[0], which writes checkpoints (plan_input.writes) */

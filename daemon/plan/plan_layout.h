@@ -11,6 +11,7 @@
 #include "daemon/plan/plan_apart.h"
 #include "daemon/plan/plan_cluster.h"
 #include "daemon/plan/plan_costs.h"
+#include "daemon/plan/plan_front.h"
 
 /* What of checkpoints a job writes, and so who writes them has to have room for. */
 enum plan_writes {
@@ -93,6 +94,8 @@ struct plan_layout {
 	bool ordered; /* rows[] are: workers by how near their nodes are, and by how fast (plan_place.c) */
 	uint16_t rows[2][PLAN_WORKERS_MAX];
 	double farthest_s; /* latency between any two of its workers' nodes */
+	struct plan_front
+	    *front; /* borrowed: what plan_predict times is offered to it; NULL: to none */
 };
 
 /* NULL: the costs, the cluster or the batch cannot be, or no memory. `in` stays borrowed. */

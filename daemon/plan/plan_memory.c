@@ -236,6 +236,7 @@ static void measure_writer(const struct plan_layout *l, struct plan *plan,
 	double part = (double)bytes /
 	    (double)l->in->cluster->workers[plan->worker_of[0]].memory_bytes;
 
+	plan->writer_bytes = bytes;
 	if (part <= plan->memory_part)
 		return;
 	plan->memory_part = part;
@@ -248,6 +249,7 @@ void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
 {
 	plan->memory_bytes = 0;
 	plan->memory_part = 0;
+	plan->writer_bytes = 0;
 	plan->writer_fullest = false;
 	for (uint32_t rank = 0; rank < l->pp; rank++) {
 		uint64_t bytes = plan_rank_bytes(l, plan, rank, schedule);

@@ -177,6 +177,8 @@ static tr_status run_replica(struct plan_layout *l, struct plan *plan, uint32_t 
 		}
 		if (copy.memory_bytes > plan->memory_bytes)
 			plan->memory_bytes = copy.memory_bytes;
+		if (copy.writer_bytes > plan->writer_bytes)
+			plan->writer_bytes = copy.writer_bytes;
 	}
 	timeline_finish(&result);
 	schedule_finish(&schedule);
@@ -193,6 +195,7 @@ tr_status plan_predict(struct plan_layout *l, struct plan *plan, struct tr_error
 		return tr_error_set(error, TR_ENOMEM, "no memory to predict a step");
 	plan->times = (struct plan_times){ 0 };
 	plan->memory_bytes = 0;
+	plan->writer_bytes = 0;
 	plan->memory_part = 0;
 	for (uint32_t d = 0; d < l->dp && st == TR_OK; d++)
 		if (!seen(l, plan, d))
@@ -204,5 +207,7 @@ tr_status plan_predict(struct plan_layout *l, struct plan *plan, struct tr_error
 	plan->times.reduce_s += merges;
 	plan->times.step_s += merges;
 	free(replica);
+	if (st == TR_OK && l->front != NULL && plan_front_offer(l->front, plan) != TR_OK)
+		st = tr_error_set(error, TR_ENOMEM, "no memory for the plans that are timed");
 	return st;
 }

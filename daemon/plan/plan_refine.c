@@ -210,3 +210,14 @@ tr_status plan_refine(struct plan_layout *layout, uint32_t shakes, uint64_t *bud
 	}
 	return r.status;
 }
+
+/* None is better than what takes no time. */
+tr_status plan_refine_around(struct plan_layout *layout, uint64_t *budget, const struct plan *plan,
+    struct tr_error *error)
+{
+	struct plan stays = *plan;
+	struct refining r = { layout, &stays, 0, budget, error, TR_OK };
+
+	climb(&r);
+	return r.status;
+}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/plan/plan_front.h"
 #include "daemon/plan/plan_place.h"
 #include "daemon/plan/plan_predict.h"
 #include "daemon/plan/plan_refine.h"
@@ -24,6 +25,11 @@
 #define PART_HOPE 2.5
 /* The formula may find a plan so much longer than the timeline. */
 #define MARGIN 1.1
+/* Towards the front: so many of the nearest are annealed a little and timed, no farther away by their estimates, and of these so many are annealed in full and refined, no farther by their times. */
+#define NEAR_TIMED    256
+#define FAR_ESTIMATED 4 /* another placement may be so much better */
+#define NEAR_REFINED  64
+#define FAR_TIMED     1.25
 
 struct candidate {
 	struct plan_choice choice;
@@ -34,6 +40,7 @@ struct candidate {
 	double hope; /* its score, if that were to fit; INFINITY: not estimated */
 	uint64_t memory_bytes;
 	bool fits;
+	double distance; /* to the front (plan_front.h); INFINITY: it was a finalist */
 };
 
 struct semifinalist {
@@ -51,7 +58,8 @@ struct search {
 	uint32_t semi_count;
 	struct plan finalists[FINALISTS];
 	uint32_t finalist_count;
-	struct plan closest; /* lacks least memory */
+	struct plan_front front; /* of all that were timed, where it is wanted */
+	struct plan closest;     /* lacks least memory */
 	struct plan_result *result;
 	struct tr_error *error;
 };
@@ -231,6 +239,12 @@ static bool same_mesh(const struct plan_choice *a, const struct plan_choice *b)
 	return memcmp(&a->mesh, &b->mesh, sizeof(a->mesh)) == 0 && a->chunks == b->chunks;
 }
 
+static bool same_choice(const struct plan_choice *a, const struct plan_choice *b)
+{
+	return same_mesh(a, b) && a->kind == b->kind && a->sequences == b->sequences &&
+	    a->recompute == b->recompute && a->own_rows == b->own_rows && a->owners == b->owners;
+}
+
 static uint32_t moves_of(const struct search *s)
 {
 	uint32_t moves = MOVES_WORK / s->l->in->cluster->worker_count;
@@ -326,42 +340,138 @@ static void name_losers(struct search *s)
 	}
 }
 
-static tr_status add_pareto(struct search *s, const struct plan_choice *choice)
+static bool is_finalist(const struct search *s, const struct plan_choice *choice)
 {
-	struct plan_result *r = s->result;
-	struct plan plan = { .choice = *choice };
+	for (uint32_t i = 0; i < s->finalist_count; i++)
+		if (same_choice(&s->finalists[i].choice, choice))
+			return true;
+	return false;
+}
 
-	(void)plan_place_start(s->l, &plan);
-	tr_status st = plan_predict(s->l, &plan, s->error);
-	uint64_t least = r->pareto[r->pareto_count - 1].memory_bytes;
-	if (st == TR_OK && plan.memory_part <= 1 && plan.memory_bytes < least)
-		r->pareto[r->pareto_count++] = plan;
+static int by_distance(const void *a, const void *b)
+{
+	const struct candidate *left = a, *right = b;
+
+	if (left->distance != right->distance)
+		return left->distance < right->distance ? -1 : 1;
+	return by_bound(a, b);
+}
+
+/* Finalists are there already. */
+static void order_by_distance(struct search *s)
+{
+	for (uint32_t i = 0; i < s->count; i++) {
+		struct candidate *candidate = &s->candidates[i];
+		candidate->distance = is_finalist(s, &candidate->choice)
+		    ? INFINITY
+		    : plan_front_distance(&s->front, candidate->hope, candidate->memory_bytes);
+	}
+	qsort(s->candidates, s->count, sizeof(*s->candidates), by_distance);
+}
+
+/* Timed as first placed, and annealed; and refined, as far as there is a budget. */
+static tr_status improve(struct search *s, uint32_t moves, uint64_t budget, struct plan *plan)
+{
+	(void)plan_place_start(s->l, plan);
+	tr_status st = plan_predict(s->l, plan, s->error);
+	if (st != TR_OK)
+		return st;
+	(void)plan_place_anneal(s->l, s->settings->seed, moves, plan);
+	plan_fill(s->l, plan);
+	st = plan_predict(s->l, plan, s->error);
+	if (st == TR_OK)
+		st = plan_refine(s->l, 0, &budget, plan, s->error);
+	return st == TR_OK ? check_wanted(s) : st;
+}
+
+/* The nearest to the front, up to `count` and no farther than `far`. */
+static tr_status improve_nearest(struct search *s, uint32_t count, double far, uint32_t moves,
+    uint64_t budget)
+{
+	tr_status st = TR_OK;
+
+	order_by_distance(s);
+	for (uint32_t i = 0; i < s->count && i < count && st == TR_OK; i++) {
+		struct candidate *candidate = &s->candidates[i];
+		struct plan plan = { .choice = candidate->choice };
+		if (candidate->distance > far)
+			break;
+		st = improve(s, moves, budget / count, &plan);
+		candidate->hope = plan.times.step_s;
+		candidate->memory_bytes = plan.memory_bytes;
+	}
 	return st;
 }
 
-/* Plans that nothing beats in both: by rising time, each with less memory than all before it. */
+/* Of plans alike in both the first stays. */
+static bool has_plan(const struct plan_front *front, const struct plan *plan)
+{
+	for (uint32_t i = 0; i < front->count; i++)
+		if (front->at[i].times.step_s == plan->times.step_s &&
+		    front->at[i].memory_bytes == plan->memory_bytes)
+			return true;
+	return false;
+}
+
+/* Around each plan of the front, as long as that makes new ones (Pareto local search: Paquete, Chiarandini, Stuetzle 2004). */
+static tr_status search_around_front(struct search *s)
+{
+	struct plan_front tried = { 0 }, now = { 0 };
+	uint64_t budget = INSTRUCTIONS;
+	tr_status st = TR_OK;
+	bool found = true;
+
+	while (found && budget > 0 && st == TR_OK) {
+		found = false;
+		if (plan_front_copy(&s->front, &now) != TR_OK)
+			st = tr_error_set(s->error, TR_ENOMEM, "no memory for a front of %u plans",
+			    s->front.count);
+		for (uint32_t i = 0; i < now.count && st == TR_OK; i++) {
+			if (has_plan(&tried, &now.at[i]))
+				continue;
+			found = true;
+			st = plan_refine_around(s->l, &budget, &now.at[i], s->error);
+			if (st == TR_OK)
+				st = check_wanted(s);
+		}
+		plan_front_finish(&tried);
+		tried = now;
+		now = (struct plan_front){ 0 };
+	}
+	plan_front_finish(&tried);
+	return st;
+}
+
+/* The fastest of the front may be one that was no finalist. */
+static void head_finalists(struct search *s)
+{
+	struct plan fastest = s->front.at[0];
+
+	if (fastest.times.step_s == s->finalists[0].times.step_s &&
+	    fastest.memory_bytes == s->finalists[0].memory_bytes)
+		return;
+	if (s->finalist_count < FINALISTS)
+		s->finalist_count++;
+	memmove(&s->finalists[1], &s->finalists[0], (s->finalist_count - 1) * sizeof(*s->finalists));
+	s->finalists[0] = fastest;
+}
+
 static tr_status find_pareto(struct search *s)
 {
-	struct plan_result *r = s->result;
-	tr_status st = TR_OK;
+	uint32_t moves = moves_of(s);
+	tr_status st = improve_nearest(s, NEAR_TIMED, FAR_ESTIMATED, moves / MOVES_SHORT, 0);
 
-	r->pareto[0] = r->best;
-	r->pareto_count = 1;
-	for (uint32_t i = 0; i < s->count && r->pareto_count < PLAN_PARETO_MAX && st == TR_OK; i++) {
-		const struct candidate *candidate = &s->candidates[i];
-		st = check_wanted(s);
-		if (st == TR_OK && candidate->fits &&
-		    candidate->memory_bytes < r->pareto[r->pareto_count - 1].memory_bytes)
-			st = add_pareto(s, &candidate->choice);
-	}
-	/* The formula's order is not quite the timeline's. */
-	qsort(&r->pareto[1], r->pareto_count - 1, sizeof(r->pareto[0]), by_step);
-	uint32_t kept = 1;
-	for (uint32_t i = 1; i < r->pareto_count; i++)
-		if (r->pareto[i].memory_bytes < r->pareto[kept - 1].memory_bytes)
-			r->pareto[kept++] = r->pareto[i];
-	r->pareto_count = kept;
-	return st;
+	if (st == TR_OK)
+		st = improve_nearest(s, NEAR_REFINED, FAR_TIMED, moves, INSTRUCTIONS);
+	if (st == TR_OK)
+		st = search_around_front(s);
+	if (st != TR_OK)
+		return st;
+	head_finalists(s);
+	s->result->pareto = s->front.at;
+	s->result->pareto_count = s->front.count;
+	s->front = (struct plan_front){ 0 };
+	return TR_OK;
 }
 
 static tr_status check_nodes(const struct plan_input *in, struct tr_error *error)
@@ -396,8 +506,11 @@ static tr_status run(struct search *s)
 		return st;
 	if (s->finalists[0].memory_part > 1)
 		return plan_why_none_fits(s->l, s->settings, &s->finalists[0], s->error);
-	name_losers(s);
-	return s->settings->pareto ? find_pareto(s) : TR_OK;
+	if (s->settings->pareto)
+		st = find_pareto(s);
+	if (st == TR_OK)
+		name_losers(s);
+	return st;
 }
 
 tr_status plan_search(const struct plan_input *in, const struct plan_search_settings *settings,
@@ -416,20 +529,26 @@ tr_status plan_search(const struct plan_input *in, const struct plan_search_sett
 		s->result = made;
 		s->error = error;
 		s->l = plan_layout_create(in, error);
+		if (s->l != NULL && settings->pareto)
+			s->l->front = &s->front;
 		st = s->l != NULL ? run(s) : error->status;
 		plan_layout_destroy(s->l);
 		free(s->candidates);
 		free(s->plain_fits);
+		plan_front_finish(&s->front);
 	}
 	free(s);
 	if (st == TR_OK)
 		*result = made;
 	else
-		free(made);
+		plan_search_destroy(made);
 	return st;
 }
 
 void plan_search_destroy(struct plan_result *result)
 {
+	if (result == NULL)
+		return;
+	free(result->pareto);
 	free(result);
 }

@@ -10,7 +10,8 @@
  * (2) Of the others the best of some starting placements is estimated by formula (plan_predict.h); what saves memory alone (ZeRO-1, sequence parallelism without stages) is left
  * where the plan without it fits. (3) The best estimates, those
  * too that another placement may make fit, are annealed, and the best of these for longer; (4) what comes out is timed on the schedule's
- * lists (timeline.h), and refined by that.
+ * lists (timeline.h), and refined by that. (5) Where the front of time and memory is wanted, nothing is left by its bound; what is near the front of all that was timed is
+ * annealed, timed and refined too, and then what is one change away from each plan on it.
  */
 #ifndef TR_DAEMON_PLAN_PLAN_SEARCH_H
 #define TR_DAEMON_PLAN_PLAN_SEARCH_H
@@ -18,7 +19,6 @@
 #include "daemon/plan/plan_layout.h"
 
 #define PLAN_LOSERS_MAX 12
-#define PLAN_PARETO_MAX 24
 #define PLAN_WHY_MAX    200
 
 struct plan_search_settings {
@@ -43,9 +43,9 @@ struct plan_result {
 	struct plan best;
 	uint32_t loser_count; /* the nearest first, at most one of a mesh and its chunks */
 	struct plan_loser losers[PLAN_LOSERS_MAX];
-	uint32_t
-	    pareto_count; /* the fastest first, the best among them; each needs less memory than those before */
-	struct plan pareto[PLAN_PARETO_MAX];
+	/* Of all plans that were timed those that no other beats in both time and memory, if they were asked for: the best first, each with less memory than those before. */
+	struct plan *pareto;
+	uint32_t pareto_count;
 	uint32_t choices, bounded, needless, unfit,
 	    annealed; /* how many there were, and what became of them */
 };

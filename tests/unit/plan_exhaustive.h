@@ -21,23 +21,38 @@ struct exhaustive {
 	uint32_t used;
 	bool taken[PLAN_WORKERS_MAX];
 	uint64_t placements, timed;
+	struct plan_front *
+	    front; /* NULL: the fastest is looked for, else all that nothing beats in time and memory */
 };
 
-static void try_plan(struct exhaustive *e)
+/* No shorter step than what a rank computes. */
+static double busy_s(const struct exhaustive *e)
 {
-	const struct plan *p = &e->plan;
-	struct plan_layout *l = e->l;
+	const struct plan_layout *l = e->l;
+	double most = 0;
 
 	for (uint32_t i = 0; i < l->dp * l->pp; i++) {
 		double busy = 0;
 		for (uint32_t stage = i % l->pp; stage < l->stages; stage += l->pp)
 			busy += l->stage_s[i / l->pp * l->stages + stage].forward_s +
 			    l->stage_s[i / l->pp * l->stages + stage].backward_s;
-		if (busy * p->microbatches_of[i / l->pp] >= e->best_s)
-			return;
+		most = fmax(most, busy * e->plan.microbatches_of[i / l->pp]);
 	}
+	return most;
+}
+
+static void try_plan(struct exhaustive *e)
+{
+	const struct plan *p = &e->plan;
+	struct plan_layout *l = e->l;
+
+	if (e->front == NULL && busy_s(e) >= e->best_s)
+		return;
 	plan_measure_memory(l, &e->plan, NULL);
 	if (e->plan.memory_part > 1 && p->choice.chunks == 1)
+		return;
+	if (e->front != NULL && p->choice.chunks == 1 &&
+	    plan_front_distance(e->front, busy_s(e), e->plan.memory_bytes) > 1)
 		return;
 	struct tr_error error;
 	if (plan_predict(l, &e->plan, &error) != TR_OK)
@@ -140,7 +155,8 @@ static void try_placements(struct exhaustive *e, uint32_t rank)
 }
 
 /* `known_s`: a step that was found already, or INFINITY. e->best_s is it if nothing is better. */
-static void exhaustive_search(const struct plan_input *in, double known_s, struct exhaustive *e)
+static inline void exhaustive_search(const struct plan_input *in, double known_s,
+    struct exhaustive *e)
 {
 	struct plan_choice choice = { 0 };
 
@@ -153,6 +169,25 @@ static void exhaustive_search(const struct plan_input *in, double known_s, struc
 		e->used = mesh_workers(&choice.mesh);
 		if (plan_bound_s(e->l, &choice) < e->best_s)
 			try_placements(e, 0);
+	}
+	plan_layout_destroy(e->l);
+}
+
+/* Into `front`, which may have some already. */
+static inline void exhaustive_front(const struct plan_input *in, struct plan_front *front,
+    struct exhaustive *e)
+{
+	struct plan_choice choice = { 0 };
+
+	*e = (struct exhaustive){ .best_s = INFINITY, .front = front };
+	e->l = plan_layout_create(in, NULL);
+	if (e->l == NULL)
+		abort();
+	e->l->front = front;
+	while (plan_choice_next(e->l, &any_choice, &choice)) {
+		e->plan.choice = choice;
+		e->used = mesh_workers(&choice.mesh);
+		try_placements(e, 0);
 	}
 	plan_layout_destroy(e->l);
 }
