@@ -35,11 +35,12 @@ static void check_near_the_best(const struct plan_case *c, const struct plan *pl
 
 static void near_the_best_of_all(void **state)
 {
-	static const unsigned cases[] = { 2, 6, 7, 9, 11, 14 };
 	struct plan_case c;
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		case_make(&c, cases[i]);
+	for (unsigned i = 0; i < PLAN_CASES; i++) {
+		if (i % 4 == 1 && i != 1) /* plans_that_jobs_run has them */
+			continue;
+		case_make(&c, i);
 		struct plan_result *result = search(&c, false);
 		check_near_the_best(&c, &result->best);
 		plan_search_destroy(result);
