@@ -258,7 +258,7 @@ static struct totals totals_of(struct measured *m)
 	return best;
 }
 
-/* What more layers take, and the rest: of embedding and head together. */
+/* What more layers take, and the rest, which is the head's: the embedding takes less than a hundredth of the smallest models (docs/sharding.md). */
 static struct costs costs_between(struct totals one, struct totals many, uint32_t layers)
 {
 	double more = layers - 1, least = 1e-9;
@@ -314,6 +314,7 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		    : 0;
 		struct model_bytes all = model_bytes(m->model);
 		*took = all.slots + all.working + exchanged;
+		/* Nothing is kept of the embedding but what is the first layer's input (test_slot_memory.c). */
 		(void)fprintf(to, "cost %u %zu %.9g %.9g %.9g %.9g %.9g %.9g %zu %zu %zu %zu\n", tp,
 		    sequences, costs.forward[0], costs.backward[0], costs.forward[1],
 		    costs.backward[1], costs.forward[2], costs.backward[2], (size_t)0, layer, ends,

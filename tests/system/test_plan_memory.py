@@ -29,9 +29,9 @@ def resident_bytes(pid):
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
-@pytest.mark.parametrize("mesh", ["workers_per_node: 1", "workers_per_node: 2, tp: 2"])
+@pytest.mark.parametrize("mesh", ["workers_per_node: 1", "workers_per_node: 2, tp: 2", "workers_per_node: 2, pp: 2"])
 def test_a_small_model(tmp_path, mesh):
-    """Found were 0.95 and more; 0.81 and 0.84 before libraries, text and huge pages were counted. Where memory is in pieces there are fewer huge pages than are counted."""
+    """Found were 0.95 and more, with pp 2 1.01; 0.81 and 0.84 before libraries, text and huge pages were counted. Where memory is in pieces there are fewer huge pages than are counted."""
     with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
         file = write_job(tmp_path, mesh)
@@ -41,4 +41,4 @@ def test_a_small_model(tmp_path, mesh):
         peers = active(cluster, 1)
         assert len(peers) == len(plan["ranks"])
         for rank, peer in zip(plan["ranks"], peers, strict=True):
-            assert 0.9 < rank["memory_bytes"] / resident_bytes(peer.pid) < 1.15
+            assert 0.93 < rank["memory_bytes"] / resident_bytes(peer.pid) < 1.1

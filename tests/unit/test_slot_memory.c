@@ -205,11 +205,72 @@ static void threads_without_a_sequence_are_not_counted(void **state)
 	layout_finish(&whole);
 }
 
+/* Of one microbatch, in a stage of so many layers. */
+static size_t stage_bytes(const struct layout *whole, struct layout_depth depth,
+    const struct model_room *how, uint32_t tp)
+{
+	struct shard shard = { .size = tp, .depth = depth };
+	struct model_room room = *how;
+	struct layout local;
+	struct pool *pool;
+	struct model *model;
+	assert_int_equal(shard_layout(whole, &shard, &local, NULL), TR_OK);
+	assert_int_equal(pool_create(1, &pool, NULL), TR_OK);
+	model_room_add(&room, &local, 0, 1);
+	assert_int_equal(model_create_room(&local, &room, SEQUENCES, pool, &model, NULL), TR_OK);
+	size_t bytes = model_bytes(model).slots;
+	model_destroy(model);
+	pool_destroy(pool);
+	layout_finish(&local);
+	return bytes;
+}
+
+/* As costs say it (measure.c): a layer keeps what a second one adds, the rest is the head's; so it is in each stage, with what has come to it from the one before. */
+static void nothing_is_kept_of_the_embedding(void **state)
+{
+	const struct model_config *model = *state;
+	struct layout whole;
+	assert_int_equal(layout_init(model, &whole, NULL), TR_OK);
+	for (uint32_t variant = 0; variant < 4; variant++) {
+		uint32_t tp = variant == 0 ? 1 : 2;
+		struct model_room how = { .row_parts = variant == 2 ? tp : 0,
+			.recompute = variant == 3 };
+		struct layout_depth ends = { .chunks = 1, .embedding = true, .head = true };
+		size_t input = sizeof(real) *
+		    model_stream_numbers(&whole, &how, SEQUENCES, model->context),
+		       of[3] = { 0 };
+		for (uint32_t layers = 1; layers <= 2; layers++) {
+			ends.layers[0] = (struct layout_range){ 0, layers };
+			of[layers] = stage_bytes(&whole, ends, &how, tp);
+		}
+		size_t layer = of[2] - of[1], head = of[1] - layer;
+		assert_true(head >= input && head < layer + input);
+		for (uint32_t layers = 1; layers <= 5; layers++) {
+			struct layout_depth depth = { .chunks = 1, .embedding = true };
+			depth.layers[0] = (struct layout_range){ 0, layers };
+			assert_int_equal(stage_bytes(&whole, depth, &how, tp), layers * layer);
+			depth.embedding = false;
+			depth.layers[0].first = 3;
+			assert_int_equal(stage_bytes(&whole, depth, &how, tp) + input,
+			    layers * layer);
+			depth.head = true;
+			depth.layers[0].first = model->layers - layers;
+			assert_int_equal(stage_bytes(&whole, depth, &how, tp) + input,
+			    layers * layer + head);
+		}
+	}
+	layout_finish(&whole);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		{ "GPT-2", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[0] },
 		{ "Llama", the_formula_is_what_is_allocated, NULL, NULL, (void *)&models[1] },
+		{ "ends of GPT-2", nothing_is_kept_of_the_embedding, NULL, NULL,
+		    (void *)&models[0] },
+		{ "ends of Llama", nothing_is_kept_of_the_embedding, NULL, NULL,
+		    (void *)&models[1] },
 		cmocka_unit_test(models_in_turn_take_no_more),
 		cmocka_unit_test(threads_without_a_sequence_are_not_counted),
 	};
