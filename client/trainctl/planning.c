@@ -283,10 +283,9 @@ static tr_status search(struct planning *p, const struct plan_search_settings *s
     struct tr_error *error)
 {
 	const Traind__V1__Checkpoint *checkpoint = p->spec->train->checkpoint;
-	if (as_is)
-		return plan_search(&p->in, settings, &p->result, error);
-	p->in.writes = checkpoint != NULL && checkpoint->every > 0 ? PLAN_WRITES_MEANWHILE
-	                                                           : PLAN_WRITES_LAST;
+	enum plan_writes writes = plan_writes_of(checkpoint);
+	if (!as_is || writes == PLAN_WRITES_SHARDS)
+		p->in.writes = writes;
 	return plan_search(&p->in, settings, &p->result, error);
 }
 

@@ -12,13 +12,7 @@
 #include "daemon/plan/plan_cluster.h"
 #include "daemon/plan/plan_costs.h"
 #include "daemon/plan/plan_front.h"
-
-/* What of checkpoints a job writes, and so who writes them has to have room for. */
-enum plan_writes {
-	PLAN_WRITES_NOTHING, /* or not counted */
-	PLAN_WRITES_LAST,
-	PLAN_WRITES_MEANWHILE /* while training goes on, too */
-};
+#include "daemon/plan/plan_writes.h"
 
 struct plan_input {
 	const struct plan_cluster *cluster;

@@ -187,6 +187,36 @@ static uint64_t rank_memory(const struct plan_layout *l, const struct plan *plan
 	return least;
 }
 
+enum plan_writes plan_writes_of(const Traind__V1__Checkpoint *c)
+{
+	if (c != NULL && c->sharded)
+		return PLAN_WRITES_SHARDS;
+	return c != NULL && c->every > 0 ? PLAN_WRITES_MEANWHILE : PLAN_WRITES_LAST;
+}
+
+static uint64_t written_bytes(const struct plan_layout *l)
+{
+	return WRITTEN_BYTES + (uint64_t)l->in->apart.written;
+}
+
+/* Of moments, those that other owners have, which come to who writes a checkpoint. */
+static uint64_t lacking_bytes(const struct plan_layout *l, const struct plan *plan, uint64_t own)
+{
+	uint32_t owners = plan->choice.owners;
+
+	return owners > 0 && owners < l->dp ? own * MOMENT_BYTES * (l->dp - owners) / l->dp : 0;
+}
+
+/* In shards each has a copy of its own, one replica's workers that is: which one may change. */
+static uint64_t own_copy_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	uint64_t own = plan_layout_parameters(l, plan, rank);
+
+	return l->in->writes == PLAN_WRITES_SHARDS
+	    ? own * written_bytes(l) + lacking_bytes(l, plan, own)
+	    : 0;
+}
+
 uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
     const struct schedule *schedule)
 {
@@ -198,7 +228,7 @@ uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, u
 
 	return fixed_bytes(l, plan, rank) +
 	    state_bytes(l, plan, plan_layout_parameters(l, plan, rank)) + filled_of(l, plan) +
-	    kept + message_bytes(l, &shape, rank);
+	    kept + message_bytes(l, &shape, rank) + own_copy_bytes(l, plan, rank);
 }
 
 uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan, bool saves)
@@ -207,10 +237,10 @@ uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan,
 	         own = plan_layout_parameters(l, plan, 0), owners = plan->choice.owners;
 	uint64_t others = whole > own ? whole - own : 0;
 	bool parts = is_split(l) || owners > 0;
-	uint64_t written = WRITTEN_BYTES + (uint64_t)l->in->apart.written;
-	uint64_t lacks = owners > 0 && owners < l->dp
-	    ? own * MOMENT_BYTES * (l->dp - owners) / l->dp
-	    : 0;
+	uint64_t written = written_bytes(l), lacks = lacking_bytes(l, plan, own);
+
+	if (l->in->writes == PLAN_WRITES_SHARDS)
+		return 0;
 
 	/* Other shards, and a copy of its own; at the end the parameters, for the sample. */
 	if (parts)
@@ -261,7 +291,7 @@ void plan_measure_memory(const struct plan_layout *l, struct plan *plan,
 			plan->fullest = rank;
 		}
 	}
-	if (l->in->writes != PLAN_WRITES_NOTHING)
+	if (l->in->writes != PLAN_WRITES_NOTHING && l->in->writes != PLAN_WRITES_SHARDS)
 		measure_writer(l, plan, schedule);
 }
 

@@ -12,7 +12,7 @@
 uint64_t plan_rank_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank,
     const struct schedule *schedule);
 /* What who writes checkpoints, a worker of the first stage, takes besides: parameters and moments of a split model's other shards, and at the end the parameters of the whole, for the sample; with
- * `saves` (while training goes on, not only at the end) also of the copy that a thread writes of what it holds itself. After plan_layout_place. */
+ * `saves` (while training goes on, not only at the end) also of the copy that a thread writes of what it holds itself. In shards (PLAN_WRITES_SHARDS) nothing: each worker's own copy is in plan_rank_bytes. After plan_layout_place. */
 uint64_t plan_writer_bytes(const struct plan_layout *layout, const struct plan *plan, bool saves);
 /* Of the first worker, which writes what the input says (plan_layout.h, writes). */
 uint64_t plan_first_bytes(const struct plan_layout *layout, const struct plan *plan,

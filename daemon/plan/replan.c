@@ -199,7 +199,7 @@ static tr_status make_ground(const struct replan_job *job, const struct replan_t
 		.sequence_length = job->model->context,
 		.runnable = true,
 		.owners = job->mesh != NULL ? job->mesh->zero_owners : 0,
-		.writes = job->saves ? PLAN_WRITES_MEANWHILE : PLAN_WRITES_LAST };
+		.writes = job->writes };
 	return st;
 }
 
@@ -369,7 +369,8 @@ static tr_status find_best(const struct replan_job *job, struct ground *g,
 		.arg = job };
 	tr_status st = plan_search(&g->in, &settings, result, error);
 
-	if (st != TR_ELIMIT || g->in.writes == PLAN_WRITES_NOTHING)
+	if (st != TR_ELIMIT || g->in.writes == PLAN_WRITES_NOTHING ||
+	    g->in.writes == PLAN_WRITES_SHARDS)
 		return st;
 	g->in.writes = PLAN_WRITES_NOTHING; /* as now, then: who writes has no room */
 	return plan_search(&g->in, &settings, result, error);

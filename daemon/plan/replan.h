@@ -8,6 +8,7 @@
 #ifndef TR_DAEMON_PLAN_REPLAN_H
 #define TR_DAEMON_PLAN_REPLAN_H
 
+#include "daemon/plan/plan_writes.h"
 #include "daemon/plan/wish.h"
 #include "traind/v1/trainer.pb-c.h"
 
@@ -20,8 +21,8 @@ struct replan_job {
 	const Traind__V1__PlanBasis *basis;
 	const Traind__V1__Mesh *mesh; /* NULL: none */
 	const struct model_config *model;
-	uint32_t batch, micro; /* sequences: of a step; of a microbatch */
-	bool saves; /* checkpoints while it trains, for which who writes them needs room */
+	uint32_t batch, micro;   /* sequences: of a step; of a microbatch */
+	enum plan_writes writes; /* checkpoints, for which who writes them needs room */
 };
 
 /* What one contributor measures. 0: not known. */

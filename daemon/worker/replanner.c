@@ -49,7 +49,7 @@ tr_status replanner_create(const Traind__V1__JobSpec *job, const struct model_co
 		.model = whole,
 		.batch = (uint32_t)batch,
 		.micro = (uint32_t)micro,
-		.saves = job->train->checkpoint != NULL && job->train->checkpoint->every > 0 };
+		.writes = plan_writes_of(job->train->checkpoint) };
 	*planner = p;
 	return TR_OK;
 }

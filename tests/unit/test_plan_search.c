@@ -418,6 +418,12 @@ static void who_writes_takes_more(void **state)
 	assert_true(others > whole / 3 && others < whole);
 	assert_int_equal(plan_writer_bytes(layout, &plan, false), 12 * others + 4 * whole);
 	assert_int_equal(plan_writer_bytes(layout, &plan, true), 16 * whole);
+	/* In shards each has a copy of its own instead. */
+	uint64_t own = plan_layout_parameters(layout, &plan, 1),
+	         before = plan_rank_bytes(layout, &plan, 1, NULL);
+	c.in.writes = PLAN_WRITES_SHARDS;
+	assert_int_equal(plan_writer_bytes(layout, &plan, true), 0);
+	assert_int_equal(plan_rank_bytes(layout, &plan, 1, NULL), before + 12 * own);
 	plan_layout_destroy(layout);
 	plan_cluster_finish(&c.cluster);
 }
