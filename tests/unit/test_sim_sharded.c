@@ -75,7 +75,7 @@ static void a_fault_at_any_instruction(void **state)
 	(void)state;
 	struct totals totals = { 0 };
 	cases_all(&sim, &play, 1, EVERY, on_case, &totals);
-	assert_in_range(totals.runs, 100000 / EVERY, 130000 / EVERY);
+	assert_in_range(totals.runs, 110000 / EVERY, 150000 / EVERY);
 	assert_in_range(totals.struck, totals.runs, 2 * totals.runs);
 	assert_true(totals.remeshes > totals.runs / 8);
 }
