@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How much longer a step takes in which a checkpoint begins, and the steps in which it is written: of one job, so that both kinds of step have the same machine. Real daemons; times are
-`step_s` of the job's metrics.jsonl. A step takes in the state's copy if the round before it ended with a multiple of checkpoint.every. And the most that each worker had resident (VmHWM): one of them writes.
+`step_s` of the job's metrics.jsonl; all of it together is what those steps took longer that lie up to half way to the next checkpoint. A step takes in the state's copy if the round before it ended with a multiple of checkpoint.every. And the most that each worker had resident (VmHWM): one of them writes.
 
-	build/venv/bin/python scripts/bench_checkpoint.py [--build DIR] [--case WORD] [--kind WORD] [--checkpoints N]
+	build/venv/bin/python scripts/bench_checkpoint.py [--build DIR] [--case WORD] [--kind WORD] [--checkpoints N] [--sharded]
 """
 import argparse
 import os
@@ -25,14 +25,14 @@ def most_resident_mib(pid):
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def measure(cluster, folder, case, kind, checkpoints):
+def measure(cluster, folder, case, kind, checkpoints, sharded):
     model, batch_tokens, every = CASES[case]
     workers, mesh = KINDS[kind]
     steps = WARM_STEPS + every * checkpoints
     spec = job_spec(folder, 1, 1, 10 * steps, batch_tokens)
     spec.train.model.MergeFrom(pb.Model(**model))
     spec.train.optimizer.micro_sequences = 2
-    spec.train.checkpoint.every = every
+    spec.train.checkpoint.every, spec.train.checkpoint.sharded = every, sharded
     spec.mesh.MergeFrom(pb.Mesh(nodes=1, workers_per_node=workers, threads=1, **mesh))
     job = cluster.submit(spec)
     wait_step(cluster, job, folder, steps)
@@ -44,9 +44,10 @@ def measure(cluster, folder, case, kind, checkpoints):
     beside = [s for step, s in took.items() if step % every == 2]
     calm = [s for step, s in took.items() if step % every > every // 2 or step % every == 0]
     usual = statistics.median(calm)
+    extra = sum(statistics.median(s for step, s in took.items() if step % every == offset) / usual - 1 for offset in range(1, every // 2 + 1))
     spread = [statistics.quantiles(calm, n=10)[i] / usual for i in (0, 8)]
     print(f"{case}, {kind}, {batch_tokens} tokens a step: a step takes {1e3 * usual:.1f} ms (tenths {spread[0]:.2f} to {spread[1]:.2f} of that); one in which a checkpoint begins "
-          f"{100 * (statistics.median(begun) / usual - 1):+.1f} %, the next one {100 * (statistics.median(beside) / usual - 1):+.1f} % (medians of {len(begun)}); "
+          f"{100 * (statistics.median(begun) / usual - 1):+.1f} %, the next one {100 * (statistics.median(beside) / usual - 1):+.1f} %, all of it together {100 * extra:+.1f} % of a step (medians of {len(begun)}); "
           f"MiB resident at most, of each worker: {resident}", flush=True)
 
 
@@ -55,14 +56,15 @@ def parsed():
     parser.add_argument("--build", default=ROOT / "build")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--kind", default="", help="only kinds with this in their name")
+    parser.add_argument("--sharded", action="store_true", help="checkpoint.sharded, of kinds that are split")
     parser.add_argument("--checkpoints", type=int, default=20, help="of each job")
     return parser.parse_args()
 
 
 def main(options, folder):
     with Cluster(folder / "cluster", nodes=1, slots=2) as cluster:
-        for i, (case, kind) in enumerate((case, kind) for case in CASES for kind in KINDS if options.case in case and options.kind in kind):
-            measure(cluster, folder / str(i), case, kind, options.checkpoints)
+        for i, (case, kind) in enumerate((case, kind) for case in CASES for kind in KINDS if options.case in case and options.kind in kind and (not options.sharded or KINDS[kind][1])):
+            measure(cluster, folder / str(i), case, kind, options.checkpoints, options.sharded)
 
 
 if __name__ == "__main__":
