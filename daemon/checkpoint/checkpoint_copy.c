@@ -60,7 +60,12 @@ static tr_status end_file(struct checkpoint_copy *copy, bool sync, struct tr_err
 tr_status checkpoint_copy_open(const char *path, const struct manifest *manifest,
     struct checkpoint_copy *copy, int64_t sizes[CHECKPOINT_COPY_FILES], struct tr_error *error)
 {
-	*copy = (struct checkpoint_copy){ .fd = -1, .lock = -1, .manifest = manifest };
+	*copy = (struct checkpoint_copy){ .folder = -1, .fd = -1, .lock = -1, .manifest = manifest };
+	if (manifest->shards.count > 0) /* TR_EINVAL: another worker's is none either */
+		return tr_error_set(error, TR_EINVAL,
+		    "it is in %u shards, of which no copies are made: all nodes have to share its "
+		    "folder",
+		    manifest->shards.count);
 	copy->folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (copy->folder < 0)
 		return tr_error_set(error, TR_EIO, "%s: cannot open: %s", path, strerror(errno));

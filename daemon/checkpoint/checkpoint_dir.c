@@ -150,9 +150,9 @@ static void name(struct checkpoint_dir *dir, uint64_t step, const char *mark)
 	    mark);
 }
 
-/* joins: the hidden folder may be there. */
+/* joins: the hidden folder may be there. clears: what others left goes. */
 static tr_status open_dir(const char *path, struct checkpoint_dir *out, const char *mark,
-    bool joins, struct tr_error *error)
+    bool joins, bool clears, struct tr_error *error)
 {
 	struct checkpoint_dir dir = *out;
 	tr_status status = make_folders(path, error);
@@ -161,7 +161,8 @@ static tr_status open_dir(const char *path, struct checkpoint_dir *out, const ch
 	dir.parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir.parent < 0)
 		return tr_error_set(error, TR_EIO, "cannot open it: %s", strerror(errno));
-	remove_hidden(dir.parent, mark, joins ? dir.hidden_name : NULL);
+	if (clears)
+		remove_hidden(dir.parent, mark, joins ? dir.hidden_name : NULL);
 	if (mkdirat(dir.parent, dir.hidden_name, 0777) == 0 || (joins && errno == EEXIST))
 		dir.hidden = openat(dir.parent, dir.hidden_name,
 		    O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -181,7 +182,7 @@ tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoin
 	if (!draw_mark(mark))
 		return tr_error_set(error, TR_EIO, "cannot draw a name: %s", strerror(errno));
 	name(dir, step, mark);
-	return open_dir(path, dir, mark, false, error);
+	return open_dir(path, dir, mark, false, true, error);
 }
 
 static void name_by_key(struct checkpoint_dir *dir, uint64_t step, uint64_t key)
@@ -192,14 +193,14 @@ static void name_by_key(struct checkpoint_dir *dir, uint64_t step, uint64_t key)
 }
 
 /* What others left is taken away by a name that nobody else takes. */
-tr_status checkpoint_dir_join(const char *path, uint64_t step, uint64_t key,
+tr_status checkpoint_dir_join(const char *path, uint64_t step, uint64_t key, bool clears,
     struct checkpoint_dir *dir, struct tr_error *error)
 {
 	char mark[17];
 	if (!draw_mark(mark))
 		return tr_error_set(error, TR_EIO, "cannot draw a name: %s", strerror(errno));
 	name_by_key(dir, step, key);
-	return open_dir(path, dir, mark, true, error);
+	return open_dir(path, dir, mark, true, clears, error);
 }
 
 void checkpoint_dir_drop(const char *path, uint64_t step, uint64_t key)

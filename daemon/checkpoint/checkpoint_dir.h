@@ -28,8 +28,8 @@ tr_status checkpoint_dir_make(const char *path, struct tr_error *error);
 /* Makes `path` if it is not there, removes what an interrupted writer left, makes the hidden folder. */
 tr_status checkpoint_dir_begin(const char *path, uint64_t step, struct checkpoint_dir *dir,
     struct tr_error *error);
-/* The same where several write into one hidden folder, which has the name that they all make of `key`: who comes first makes it. */
-tr_status checkpoint_dir_join(const char *path, uint64_t step, uint64_t key,
+/* The same where several write into one hidden folder, which has the name that they all make of `key`: who comes first makes it. clears: what others left is removed, too. */
+tr_status checkpoint_dir_join(const char *path, uint64_t step, uint64_t key, bool clears,
     struct checkpoint_dir *dir, struct tr_error *error);
 /* What they wrote is removed, if it is there. */
 void checkpoint_dir_drop(const char *path, uint64_t step, uint64_t key);

@@ -28,7 +28,7 @@ struct checkpoint_wanted;
 tr_status checkpoint_write_shard(const struct checkpoint_folder *folder, uint64_t step,
     uint64_t key, uint32_t number, const struct layout *local, const struct optim_arrays *arrays,
     const struct progress *progress, struct tr_digest *digest, struct tr_error *error);
-/* manifest->shards says all but what names them together, which is filled, as is ->config. TR_EINVAL: a shard's file is not there. */
+/* manifest->shards says all but what names them together, which is filled, as is ->config. TR_EINVAL: a shard's file is not there; TR_ESTALE: nor is the first, as the folder was removed: it may begin anew. */
 tr_status checkpoint_publish_shards(const struct checkpoint_folder *folder,
     const struct layout *whole, struct manifest *manifest, uint64_t key,
     char path[CHECKPOINT_PATH_MAX], struct tr_error *error);

@@ -120,6 +120,20 @@ static tr_status read_all(struct reading *r, struct tr_error *error)
 	return status;
 }
 
+/* What is in no stage would be read as zeros. */
+static tr_status check_layers(const struct manifest_shards *s, uint32_t layers,
+    struct tr_error *error)
+{
+	uint64_t dealt = 0;
+	for (uint32_t i = 0; i < s->pp; i++)
+		dealt += s->layers[i];
+	return dealt == layers || s->layers[0] == 0
+	    ? TR_OK
+	    : tr_error_set(error, TR_EDIGEST,
+	          "it is damaged: its stages have %llu layers, and the model %u",
+	          (unsigned long long)dealt, layers);
+}
+
 tr_status checkpoint_load_shards(const char *folder, const struct checkpoint_wanted *wanted,
     const struct manifest *manifest, struct tr_error *error)
 {
@@ -136,8 +150,10 @@ tr_status checkpoint_load_shards(const char *folder, const struct checkpoint_wan
 	r.shard = wanted->shard != NULL
 	    ? *wanted->shard
 	    : (struct shard){ .size = 1, .depth = wanted->whole->depth };
-	tr_status status = mesh_shards_create(wanted->whole, &mesh, s->chunks,
-	    s->layers[0] > 0 ? s->layers : NULL, &r.from, error);
+	tr_status status = check_layers(s, wanted->whole->config.layers, error);
+	if (status == TR_OK)
+		status = mesh_shards_create(wanted->whole, &mesh, s->chunks,
+		    s->layers[0] > 0 ? s->layers : NULL, &r.from, error);
 	if (status != TR_OK) /* no mesh that could have written it */
 		return tr_error_wrap(error, "%s", MANIFEST_NAME);
 	status = read_all(&r, error);

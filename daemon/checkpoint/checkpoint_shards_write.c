@@ -34,7 +34,7 @@ tr_status checkpoint_write_shard(const struct checkpoint_folder *folder, uint64_
 		.count = arrays->outer != NULL ? 4 : 3,
 		.suffixes = { "", ".exp_avg", ".exp_avg_sq", ".outer_momentum" },
 		.values = { arrays->params, arrays->first, arrays->second, arrays->outer } };
-	tr_status status = checkpoint_dir_join(folder->dir, step, key, &dir, error);
+	tr_status status = checkpoint_dir_join(folder->dir, step, key, true, &dir, error);
 	if (status == TR_OK) {
 		status = checkpoint_put_arrays(dir.hidden, manifest_shard_name(number, name), &all,
 		    progress, digest, error);
@@ -51,6 +51,10 @@ static tr_status look_for_all(int dir, const struct manifest *manifest, struct t
 	char name[MANIFEST_SHARD_MAX];
 	for (uint32_t i = 0; i < manifest->shards.count; i++) {
 		int fd = openat(dir, manifest_shard_name(i, name), O_RDONLY | O_CLOEXEC);
+		if (fd < 0 && i == 0) /* which who publishes has written */
+			return tr_error_set(error, TR_ESTALE,
+			    "%s is gone: a worker that was late with an older try has removed it",
+			    name);
 		if (fd < 0)
 			return tr_error_set(error, TR_EINVAL,
 			    "%s is not in it, though it was written: checkpoint.sharded needs a "
@@ -83,7 +87,8 @@ tr_status checkpoint_publish_shards(const struct checkpoint_folder *folder,
     char path[CHECKPOINT_PATH_MAX], struct tr_error *error)
 {
 	struct checkpoint_dir dir;
-	tr_status status = checkpoint_dir_join(folder->dir, manifest->step, key, &dir, error);
+	/* Who is late with it leaves alone what others write by now. */
+	tr_status status = checkpoint_dir_join(folder->dir, manifest->step, key, false, &dir, error);
 	if (status == TR_OK) {
 		status = look_for_all(dir.hidden, manifest, error);
 		if (status == TR_OK)

@@ -318,7 +318,7 @@ static void read_shards(struct json_reader *r, struct manifest_shards *s)
 		} else if (strcmp(key, "tp") == 0) {
 			s->tp = read_count(r, TR_GROUP_PEERS_MAX);
 		} else if (strcmp(key, "chunks") == 0) {
-			s->chunks = read_count(r, UINT32_MAX);
+			s->chunks = read_count(r, TR_SCHEDULE_CHUNKS_MAX);
 		} else if (strcmp(key, "layers") == 0) {
 			for (json_read_array(r); json_read_item(r); count++) {
 				uint32_t layers = read_count(r, UINT32_MAX);

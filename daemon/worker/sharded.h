@@ -405,6 +405,8 @@ void sharded_give_staged(struct trainer *t);
 /* Who writes shard `shard`, by index: the first that works with the first shard writes all, or (checkpoint.sharded) each its own. And whether this worker writes any. */
 uint32_t sharded_writer_of(const struct trainer *t, uint32_t shard);
 bool sharded_writes(const struct trainer *t);
+/* Whether moments of some replica's workers fit each other: of replicas that train apart they are written then, else there are none. */
+bool sharded_moments_fit(const struct sharded *s);
 /* Waits for what was gathered: at who writes. */
 tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error);
 /* Arrays of each shard that go to who writes whole, or are its own. */

@@ -195,6 +195,11 @@ static bool is_mixed(const struct sharded *s)
 	    ranks_replica(&s->next, s->self) == ranks_source(&s->next, 0);
 }
 
+bool sharded_moments_fit(const struct sharded *s)
+{
+	return s->apart == NULL || fitting(s) != 0;
+}
+
 uint32_t sharded_writer_of(const struct trainer *t, uint32_t shard)
 {
 	return source_of(t->sharded, t->sharded->in_shards ? shard : 0);

@@ -54,7 +54,8 @@ void sharded_derive_saving(struct trainer *t, const struct tr_round *round)
 		.count = mesh_shards_count(&s->shards) };
 	for (uint32_t k = 0; k < begins->count; k++)
 		begins->writers[k] = s->next.peers[sharded_writer_of(t, k)].peer;
-	const uint64_t what[] = { begins->step, round->round };
+	/* Where moments fit each other in one attempt and not in the next one, with the same writers, those of both would be mixed. */
+	const uint64_t what[] = { begins->step, round->round, sharded_moments_fit(s) };
 	struct tr_digest all = tr_digest_fold(tr_digest_of(what, sizeof(what)),
 	    tr_digest_of(begins->writers, begins->count * sizeof(*begins->writers)));
 	begins->key = all.low | 1;
@@ -169,7 +170,9 @@ bool sharded_shard_ended(struct trainer *t, const struct saver_result *result)
 	if (!ok && !stale && !own->dropped)
 		trainer_report_event(t, result->error.text);
 	if (!stale) {
-		own->stage = ok ? SAVING_WRITTEN : SAVING_FAILED;
+		own->stage = ok                        ? SAVING_WRITTEN
+		    : result->status == TR_ESTALE ? SAVING_MISSED
+		                                  : SAVING_FAILED;
 		own->digest = job->digest;
 		if (own->dropped)
 			drop(t);
@@ -289,8 +292,9 @@ static void settle(struct trainer *t, const struct tr_round *round)
 	} else if (failed || s->kind == SHARDED_BACK) {
 		give_up(t, round, false, saving->whole != 0 && !failed);
 	} else if (saving->whole != 0) {
-		if (!is_there(s, 0))
-			give_up(t, round, true, true);
+		bool missed = count_of(s, SAVING_MISSED) > 0; /* what was written is gone */
+		if (missed || !is_there(s, 0))
+			give_up(t, round, true, !missed);
 	} else if (!all_there || count_of(s, SAVING_MISSED) > 0) {
 		give_up(t, round, true, false);
 	} else if (count_of(s, SAVING_WRITTEN) == saving->count) {

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 
+#include "daemon/checkpoint/checkpoint_copy.h"
 #include "daemon/checkpoint/checkpoint_shards.h"
 #include "daemon/checkpoint/mesh_shards.h"
 
@@ -289,6 +290,82 @@ static void test_manifests(void **state)
 	mesh_shards_finish(&shards);
 }
 
+/* Whole by its digests, but its mesh is none that could have written it: layers that are not all, or too many chunks. */
+static void test_meshes_that_nobody_has(void **state)
+{
+	struct fixture *f = *state;
+	static const struct {
+		uint32_t chunks, layers[2];
+		tr_status expected;
+	} cases[] = { { 1, { 3, 2 }, TR_OK }, { 1, { 3, 1 }, TR_EDIGEST }, { 1, { 2, 4 }, TR_EDIGEST },
+		{ UINT32_MAX, { 3, 2 }, TR_EDIGEST } };
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct mesh of = { .size = { [MESH_DP] = 1, [MESH_PP] = 2, [MESH_TP] = 1 } };
+		struct mesh_shards shards;
+		struct tr_error error = { 0 };
+		struct manifest manifest, read;
+		char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+		must(mesh_shards_create(&f->layout, &of, 1, cases[0].layers, &shards, &error), &error);
+		write_all(f, &shards, false, &manifest);
+		manifest.shards.chunks = cases[i].chunks;
+		memcpy(manifest.shards.layers, cases[i].layers, sizeof(cases[i].layers));
+		must(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, KEY, path, &error),
+		    &error);
+		struct optim_arrays whole = room(&f->layout, false);
+		tr_status status = checkpoint_read(path, &f->layout, &whole, &read, found, &error);
+		assert_int_equal(status, cases[i].expected);
+		give_back(&whole);
+		mesh_shards_finish(&shards);
+	}
+}
+
+/* Who was held up with an older try publishes it, or begins to write for it, when the others are done with the next one: the first does no harm, of the second the error says that all can begin anew. */
+static void test_a_late_writer(void **state)
+{
+	struct fixture *f = *state;
+	struct mesh_shards shards;
+	struct tr_error error = { 0 };
+	struct manifest manifest;
+	char path[CHECKPOINT_PATH_MAX];
+	lay(f, meshes[1], &shards);
+	write_all(f, &shards, false, &manifest);
+	struct shard shard;
+	struct tr_digest digest;
+	const struct layout *local = mesh_shards_layout(&shards, 0, &shard);
+	struct optim_arrays mine = room(local, false);
+	assert_int_equal(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, 1, path, &error),
+	    TR_ESTALE);
+	must(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, KEY, path, &error),
+	    &error);
+	write_all(f, &shards, false, &manifest);
+	must(checkpoint_write_shard(&f->folder, STEP, 1, 0, local, &mine, NULL, &digest, &error),
+	    &error);
+	assert_int_equal(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, KEY, path,
+	                     &error),
+	    TR_ESTALE);
+	give_back(&mine);
+	mesh_shards_finish(&shards);
+}
+
+/* Or machines that do not see the folder would get one with a manifest and no shard. */
+static void test_no_copy_is_made(void **state)
+{
+	struct fixture *f = *state;
+	struct mesh_shards shards;
+	struct tr_error error = { 0 };
+	struct manifest manifest, read;
+	struct checkpoint_copy copy;
+	int64_t sizes[CHECKPOINT_COPY_FILES];
+	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
+	lay(f, meshes[1], &shards);
+	write_all(f, &shards, false, &manifest);
+	must(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, KEY, path, &error), &error);
+	must(checkpoint_look(path, &f->layout, &read, found, &error), &error);
+	assert_int_equal(checkpoint_copy_open(path, &read, &copy, sizes, &error), TR_EINVAL);
+	assert_non_null(strstr(error.text, "it is in 2 shards, of which no copies are made"));
+	mesh_shards_finish(&shards);
+}
+
 static int setup_deep(void **state)
 {
 	return setup_of(state,
@@ -307,6 +384,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tries, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_manifests, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_meshes_that_nobody_has, setup_deep, teardown),
+		cmocka_unit_test_setup_teardown(test_a_late_writer, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_copy_is_made, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

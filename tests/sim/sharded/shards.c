@@ -128,7 +128,7 @@ tr_status checkpoint_publish_shards(const struct checkpoint_folder *folder,
 	(void)folder;
 	(void)whole;
 	if (shards->dropped) /* by others, who think that it is lost: it fails */
-		return tr_error_set(error, TR_EINVAL, "a shard is not there");
+		return tr_error_set(error, TR_ESTALE, "a shard is not there");
 	if (shards->count == 0 || !all(shards->written, shards->count))
 		sim_violation(g->sim, "S5: n%u makes a checkpoint of shards that are not written",
 		    g->number);
