@@ -170,7 +170,7 @@ bool sharded_shard_ended(struct trainer *t, const struct saver_result *result)
 	if (!ok && !stale && !own->dropped)
 		trainer_report_event(t, result->error.text);
 	if (!stale) {
-		own->stage = ok                        ? SAVING_WRITTEN
+		own->stage = ok                   ? SAVING_WRITTEN
 		    : result->status == TR_ESTALE ? SAVING_MISSED
 		                                  : SAVING_FAILED;
 		own->digest = job->digest;
@@ -257,20 +257,18 @@ static bool is_there(const struct sharded *s, uint64_t shard)
 	return ranks_find(&s->next, s->state->saving.writers[shard]) != RANKS_NONE;
 }
 
-/* `anew`: workers have changed, and it may begin again. `publishes`: the first writer may have done so: then it is whole, or the next writer clears it away. */
-static void give_up(struct trainer *t, const struct tr_round *round, bool anew, bool publishes)
+/* why: as workers have changed, and it may begin again; NULL: somebody could not write, and has said why. `publishes`: the first writer may have done so: then it is whole, or the next writer clears it away. */
+static void give_up(struct trainer *t, const struct tr_round *round, const char *why, bool publishes)
 {
 	struct sharded *s = t->sharded;
 	struct saving *saving = &s->state->saving;
 	char event[160];
-	if (anew && round->index == 0) {
-		(void)snprintf(event, sizeof(event),
-		    "checkpoint of step %llu is given up: workers have changed while its shards "
-		    "were written",
-		    (unsigned long long)saving->step);
+	if (why != NULL && round->index == 0) {
+		(void)snprintf(event, sizeof(event), "checkpoint of step %llu is given up: %s",
+		    (unsigned long long)saving->step, why);
 		trainer_report_event(t, event);
 	}
-	if (anew && s->state->gathered == saving->step)
+	if (why != NULL && s->state->gathered == saving->step)
 		s->state->gathered = 0;
 	if (publishes)
 		s->saving.key = 0;
@@ -283,20 +281,22 @@ static void settle(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
 	struct saving *saving = &s->state->saving;
+	static const char lost[] = "a worker is lost while its shards are written";
+	static const char
+	    other[] = "some of its shards were begun with other writers, or not at all";
 	bool all_there = true, failed = count_of(s, SAVING_FAILED) > 0;
 	for (uint64_t k = 0; k < saving->count; k++)
 		all_there = all_there && is_there(s, k);
 	if (s->state->saved >= saving->step) {
 		saving->key = 0;
-		s->saving.key = 0;
 	} else if (failed || s->kind == SHARDED_BACK) {
-		give_up(t, round, false, saving->whole != 0 && !failed);
+		give_up(t, round, NULL, saving->whole != 0 && !failed);
 	} else if (saving->whole != 0) {
 		bool missed = count_of(s, SAVING_MISSED) > 0; /* what was written is gone */
 		if (missed || !is_there(s, 0))
-			give_up(t, round, true, !missed);
+			give_up(t, round, missed ? other : lost, !missed);
 	} else if (!all_there || count_of(s, SAVING_MISSED) > 0) {
-		give_up(t, round, true, false);
+		give_up(t, round, all_there ? other : lost, false);
 	} else if (count_of(s, SAVING_WRITTEN) == saving->count) {
 		saving->whole = 1;
 		if (own_shard(s, saving) == 0)
@@ -325,4 +325,7 @@ void sharded_end_saving(struct trainer *t, const struct tr_round *round)
 	}
 	if (s->gathers && saves)
 		s->state->saving = s->begins;
+	/* Of a try that no commit knows. */
+	if (s->saving.key != s->state->saving.key)
+		drop(t);
 }

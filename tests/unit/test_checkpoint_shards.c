@@ -297,15 +297,16 @@ static void test_meshes_that_nobody_has(void **state)
 	static const struct {
 		uint32_t chunks, layers[2];
 		tr_status expected;
-	} cases[] = { { 1, { 3, 2 }, TR_OK }, { 1, { 3, 1 }, TR_EDIGEST }, { 1, { 2, 4 }, TR_EDIGEST },
-		{ UINT32_MAX, { 3, 2 }, TR_EDIGEST } };
+	} cases[] = { { 1, { 3, 2 }, TR_OK }, { 1, { 3, 1 }, TR_EDIGEST },
+		{ 1, { 2, 4 }, TR_EDIGEST }, { UINT32_MAX, { 3, 2 }, TR_EDIGEST } };
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct mesh of = { .size = { [MESH_DP] = 1, [MESH_PP] = 2, [MESH_TP] = 1 } };
 		struct mesh_shards shards;
 		struct tr_error error = { 0 };
 		struct manifest manifest, read;
 		char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
-		must(mesh_shards_create(&f->layout, &of, 1, cases[0].layers, &shards, &error), &error);
+		must(mesh_shards_create(&f->layout, &of, 1, cases[0].layers, &shards, &error),
+		    &error);
 		write_all(f, &shards, false, &manifest);
 		manifest.shards.chunks = cases[i].chunks;
 		memcpy(manifest.shards.layers, cases[i].layers, sizeof(cases[i].layers));
@@ -333,7 +334,8 @@ static void test_a_late_writer(void **state)
 	struct tr_digest digest;
 	const struct layout *local = mesh_shards_layout(&shards, 0, &shard);
 	struct optim_arrays mine = room(local, false);
-	assert_int_equal(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, 1, path, &error),
+	assert_int_equal(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, 1, path,
+	                     &error),
 	    TR_ESTALE);
 	must(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, KEY, path, &error),
 	    &error);
@@ -359,7 +361,8 @@ static void test_no_copy_is_made(void **state)
 	char path[CHECKPOINT_PATH_MAX], found[CHECKPOINT_PATH_MAX];
 	lay(f, meshes[1], &shards);
 	write_all(f, &shards, false, &manifest);
-	must(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, KEY, path, &error), &error);
+	must(checkpoint_publish_shards(&f->folder, &f->layout, &manifest, KEY, path, &error),
+	    &error);
 	must(checkpoint_look(path, &f->layout, &read, found, &error), &error);
 	assert_int_equal(checkpoint_copy_open(path, &read, &copy, sizes, &error), TR_EINVAL);
 	assert_non_null(strstr(error.text, "it is in 2 shards, of which no copies are made"));
