@@ -37,7 +37,7 @@ MESHES = (  # dp, pp, tp, keys of the mesh, strict
     ((2, 1, 2), {"zero_owners": 2, "sequence_parallel": True, "recompute": True}, False),
     ((2, 2, 1), {"chunks": 2, "recompute": True}, False),
     ((2, 3, 1), {}, False),
-    ((2, 2, 2), {"zero_owners": 1, "sequence_parallel": True, "chunks": 2, "recompute": True}, False),
+    ((2, 2, 2), {"zero_owners": 2, "sequence_parallel": True, "chunks": 2, "recompute": True}, False),
     ((3, 2, 2), {"zero_owners": 2, "sequence_parallel": True, "chunks": 2, "recompute": True}, False),
     ((3, 2, 1), {"zero_owners": 2}, False),
     ((2, 1, 2), {}, True),
