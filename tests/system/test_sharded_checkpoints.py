@@ -65,7 +65,7 @@ def test_as_one_worker_and_read_by_another_mesh(tmp_path, text, mesh):
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
 def test_each_writer_dies(tmp_path, text, signal_number):
     """While checkpoints are written all the time; what is there in the end is the last one, whole."""
-    steps = 60
+    steps = 160
     with Cluster(tmp_path / "cluster", nodes=2, slots=2) as cluster:
         calm = in_shards(text, tmp_path / "calm", 1, 2, 2, every=2, steps=steps, nodes=2)
         finished(cluster, calm, steps)
