@@ -351,6 +351,8 @@ unsigned sharded_ends(const struct trainer *t, struct sharded_scope *ends);
 
 /* ---- sharded_run.c ---- */
 tr_status sharded_run(struct trainer *t, struct tr_error *error);
+/* All steps are done, and merged. */
+bool sharded_is_last(const struct trainer *t);
 
 /* ---- sharded_exchange.c ---- */
 bool sharded_sum(void *arg, float *data, size_t count);

@@ -25,10 +25,15 @@ static bool gathers(const struct trainer *t)
 	    t->folder.dir[0] != '\0' && step % every == 0 && s->state->gathered != step;
 }
 
+bool sharded_is_last(const struct trainer *t)
+{
+	return t->sharded->apart != NULL ? sharded_apart_is_done(t) : t->counters->step >= t->steps;
+}
+
 static enum sharded_round kind_of(const struct trainer *t)
 {
 	const struct sharded *s = t->sharded;
-	bool last = s->apart != NULL ? sharded_apart_is_done(t) : t->counters->step >= t->steps;
+	bool last = sharded_is_last(t);
 	if (ranks_replicas(&s->next) == 0)
 		return SHARDED_WAIT;
 	if (s->state->back_to > 0)

@@ -24,11 +24,6 @@ static uint64_t own_shard(const struct sharded *s, const struct saving *saving)
 	return shard;
 }
 
-static bool is_last(const struct trainer *t)
-{
-	return t->sharded->apart != NULL ? sharded_apart_is_done(t) : t->counters->step >= t->steps;
-}
-
 bool sharded_saves_last(const struct trainer *t)
 {
 	const struct sharded_state *state = t->sharded->state;
@@ -47,7 +42,7 @@ void sharded_derive_saving(struct trainer *t, const struct tr_round *round)
 		return;
 	if (s->state->saving.key != 0) {
 		s->gathers = false;
-		s->leaves_out = !is_last(t);
+		s->leaves_out = !sharded_is_last(t);
 		return;
 	}
 	*begins = (struct saving){ .step = t->counters->step,
@@ -183,7 +178,7 @@ bool sharded_shard_ended(struct trainer *t, const struct saver_result *result)
 void sharded_await_saving(struct trainer *t)
 {
 	struct sharded *s = t->sharded;
-	if (!s->in_shards || s->kind != SHARDED_SAVE || !is_last(t))
+	if (!s->in_shards || s->kind != SHARDED_SAVE || !sharded_is_last(t))
 		return;
 	uint64_t saved = trainer_end_save(t);
 	if (saved > 0)
