@@ -27,7 +27,7 @@ TEXT = "/usr/share/doc/jargon-text/jargon.txt.gz"
 CONTEXT, BATCH, STEPS, EVERY = 32, 32, 150, 10  # tokens, sequences; steps of a job, between checkpoints
 LEARNING_RATE = 2e-4  # higher ones make a percent of a last bit within so many steps, in any job
 KILLS_A_JOB = 12
-NODES, SLOTS = 4, 2
+NODES, SLOTS = 4, 3
 MESHES = (  # dp, pp, tp, keys of the mesh, strict
     ((2, 1, 2), {}, False),
     ((2, 2, 1), {}, False),
