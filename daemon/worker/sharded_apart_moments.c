@@ -224,24 +224,6 @@ static uint32_t tag_of(uint32_t piece, unsigned which)
 	return TAG_GIVEN + 2 * piece + which;
 }
 
-static tr_status give(struct trainer *t, uint32_t piece, const struct sharded_scope *scope,
-    unsigned root, struct tr_error *error)
-{
-	struct owners_range range = owners_piece(t->layout.count, pieces_of(t->sharded), piece);
-	tr_status status = TR_OK;
-	for (unsigned which = 0; which < 2 && status == TR_OK; which++) {
-		struct tr_op op = TR_OP_INIT;
-		op.tag = tag_of(piece, which);
-		op.collective = TR_BROADCAST;
-		op.output = sharded_array(&t->arrays, 1 + which) + range.first;
-		op.count = range.end - range.first;
-		op.root = root;
-		op.scope = (struct tr_scope){ scope->members, scope->count };
-		status = tr_submit(t->group, &op, error);
-	}
-	return status;
-}
-
 static tr_status give_pieces(struct trainer *t, uint64_t lineage, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
@@ -254,7 +236,10 @@ static tr_status give_pieces(struct trainer *t, uint64_t lineage, struct tr_erro
 		if (range.first == range.end || !scope_of(s, lineage, piece, &scope, &root))
 			continue;
 		mine[count++] = piece;
-		status = give(t, piece, &scope, root, error);
+		for (unsigned which = 0; which < 2 && status == TR_OK; which++)
+			status = sharded_broadcast(t, tag_of(piece, which),
+			    sharded_array(&t->arrays, 1 + which) + range.first,
+			    range.end - range.first, &scope, root, error);
 	}
 	for (uint32_t i = 0; i < 2 * count && status == TR_OK; i++)
 		status = tr_wait(t->group, tag_of(mine[i / 2], i % 2), error);

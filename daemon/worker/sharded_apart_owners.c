@@ -58,19 +58,6 @@ static uint32_t tag_of(const struct sharded *s, uint32_t piece)
 	return sharded_inner_tag(s, s->apart->own.steps - 1) + SUMS + piece;
 }
 
-static tr_status submit_piece(struct trainer *t, uint32_t piece, struct owners_range range,
-    const struct sharded_scope *scope, unsigned root, struct tr_error *error)
-{
-	struct tr_op op = TR_OP_INIT;
-	op.tag = tag_of(t->sharded, piece);
-	op.collective = TR_BROADCAST;
-	op.output = t->sharded->apart->work + range.first;
-	op.count = range.end - range.first;
-	op.root = root;
-	op.scope = (struct tr_scope){ scope->members, scope->count };
-	return tr_submit(t->group, &op, error);
-}
-
 tr_status sharded_owners_exchange(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -83,7 +70,8 @@ tr_status sharded_owners_exchange(struct trainer *t, struct tr_error *error)
 		if (range.first == range.end || !scope_of(s, piece, &scope, &root))
 			continue;
 		mine[count++] = piece;
-		status = submit_piece(t, piece, range, &scope, root, error);
+		status = sharded_broadcast(t, tag_of(s, piece), s->apart->work + range.first,
+		    range.end - range.first, &scope, root, error);
 	}
 	for (uint32_t i = 0; i < count && status == TR_OK; i++)
 		status = tr_wait(t->group, tag_of(s, mine[i]), error);

@@ -89,6 +89,19 @@ tr_status sharded_barrier(struct trainer *t, uint32_t tag, const struct sharded_
 	return status == TR_OK ? tr_wait(t->group, op.tag, error) : status;
 }
 
+tr_status sharded_broadcast(struct trainer *t, uint32_t tag, float *numbers, size_t count,
+    const struct sharded_scope *scope, unsigned root, struct tr_error *error)
+{
+	struct tr_op op = TR_OP_INIT;
+	op.tag = tag;
+	op.collective = TR_BROADCAST;
+	op.output = numbers;
+	op.count = count;
+	op.root = root;
+	op.scope = (struct tr_scope){ scope->members, scope->count };
+	return tr_submit(t->group, &op, error);
+}
+
 static uint32_t gather_tag(unsigned which, uint32_t copy)
 {
 	return TAG_COPIES + which * TR_GROUP_PEERS_MAX + copy;
@@ -101,16 +114,10 @@ static tr_status submit_part(struct trainer *t, unsigned which, uint32_t member,
 	const struct sharded *s = t->sharded;
 	uint32_t copy = ranks_copy(&s->next, s->copies.members[member]);
 	struct owners_range part = sharded_copy_part(s, copy, range.first, range.end);
-	struct tr_op op = TR_OP_INIT;
-	if (part.first == part.end)
-		return TR_OK;
-	op.tag = gather_tag(which, copy);
-	op.collective = TR_BROADCAST;
-	op.output = numbers + part.first;
-	op.count = part.end - part.first;
-	op.root = member;
-	op.scope = (struct tr_scope){ s->copies.members, s->copies.count };
-	return tr_submit(t->group, &op, error);
+	return part.first < part.end
+	    ? sharded_broadcast(t, gather_tag(which, copy), numbers + part.first,
+	          part.end - part.first, &s->copies, member, error)
+	    : TR_OK;
 }
 
 /* For each copy whose part is not empty. */

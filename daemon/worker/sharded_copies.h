@@ -30,6 +30,9 @@ tr_status sharded_release_parts(struct trainer *t, unsigned which, struct owners
     struct tr_error *error);
 tr_status sharded_barrier(struct trainer *t, uint32_t tag, const struct sharded_scope *scope,
     struct tr_error *error);
+/* Submitted: member `root` of the scope gives these numbers to its others. */
+tr_status sharded_broadcast(struct trainer *t, uint32_t tag, float *numbers, size_t count,
+    const struct sharded_scope *scope, unsigned root, struct tr_error *error);
 
 /* ---- sharded_move.c ---- */
 

@@ -93,17 +93,13 @@ static tr_status sum_movements(struct trainer *t, struct tr_error *error)
 static tr_status share_whole_tensors(struct trainer *t, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
-	struct tr_op op = TR_OP_INIT;
+	unsigned root = 0;
 	if (s->tp.count < 2)
 		return TR_OK;
-	op.tag = TAG_SHARED;
-	op.collective = TR_BROADCAST;
-	op.output = s->shared;
-	op.count = sharded_copy_shared(t, false);
-	op.scope = (struct tr_scope){ s->tp.members, s->tp.count };
-	while (mesh_at(&s->shards.mesh, s->next.peers[s->tp.members[op.root]].rank).at[MESH_TP] != 0)
-		op.root++;
-	return tr_submit(t->group, &op, error);
+	while (mesh_at(&s->shards.mesh, s->next.peers[s->tp.members[root]].rank).at[MESH_TP] != 0)
+		root++;
+	return sharded_broadcast(t, TAG_SHARED, s->shared, sharded_copy_shared(t, false), &s->tp,
+	    root, error);
 }
 
 /* Its memory is that of the sum, which all have to be done with first. */
@@ -120,20 +116,17 @@ static tr_status release_movements(struct trainer *t, struct tr_error *error)
 
 static tr_status share_table(struct trainer *t, struct tr_error *error)
 {
-	size_t offset;
+	size_t offset, numbers;
 	struct sharded_scope ends;
-	struct tr_op op = TR_OP_INIT;
-	if (!sharded_has_copy(t, &offset, &op.count))
+	if (!sharded_has_copy(t, &offset, &numbers))
 		return TR_OK;
 	tr_status status = t->layout.depth.head || t->sharded->apart->stream.on
 	    ? TR_OK
 	    : release_movements(t, error);
-	op.tag = TAG_TABLE;
-	op.collective = TR_BROADCAST;
-	op.output = t->arrays.grads + offset;
-	op.root = sharded_ends(t, &ends);
-	op.scope = (struct tr_scope){ ends.members, ends.count };
-	return status == TR_OK ? tr_submit(t->group, &op, error) : status;
+	unsigned root = sharded_ends(t, &ends);
+	return status == TR_OK
+	    ? sharded_broadcast(t, TAG_TABLE, t->arrays.grads + offset, numbers, &ends, root, error)
+	    : status;
 }
 
 static tr_status merge_whole(struct trainer *t, struct tr_error *error)
