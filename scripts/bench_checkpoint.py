@@ -7,6 +7,7 @@
 import argparse
 import os
 import pathlib
+import re
 import statistics
 import tempfile
 
@@ -25,6 +26,18 @@ def most_resident_mib(pid):
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
+WORDS = re.compile(r"training waited ([0-9.]+) ms for it; ([0-9.]+) ms of a core, ([0-9.]+) ms to the disk")
+
+
+def own_words(log, usual_s):
+    """What the workers say that their checkpoints cost them, over all of them."""
+    told = [tuple(map(float, words.groups())) for words in WORDS.finditer(log)]
+    waited, cpu, took = (statistics.median(column) for column in zip(*told))
+    most = max(row[0] for row in told)
+    return (f"training waited {waited:.2f} ms for one (median of {len(told)}; at most {most:.2f}), {waited / 10 / usual_s:.2f} % of a step; "
+            f"{cpu:.1f} ms of a core, {took:.0f} ms to the disk")
+
+
 def measure(cluster, folder, case, kind, checkpoints, sharded):
     model, batch_tokens, every = CASES[case]
     workers, mesh = KINDS[kind]
@@ -37,6 +50,7 @@ def measure(cluster, folder, case, kind, checkpoints, sharded):
     job = cluster.submit(spec)
     wait_step(cluster, job, folder, steps)
     resident = ", ".join(f"{most_resident_mib(peer.pid):.0f}" for peer in cluster.job(job).peers if peer.state == "active")
+    log = cluster.logs(job).decode(errors="replace")
     cluster.api().CancelJob(pb.CancelJobRequest(job_id=job))
     cluster.wait_job(job, "CANCELLED")
     took = {row["step"]: row["step_s"] for row in metrics(folder) if row["step_s"] and row["step"] > WARM_STEPS}
@@ -48,7 +62,7 @@ def measure(cluster, folder, case, kind, checkpoints, sharded):
     spread = [statistics.quantiles(calm, n=10)[i] / usual for i in (0, 8)]
     print(f"{case}, {kind}, {batch_tokens} tokens a step: a step takes {1e3 * usual:.1f} ms (tenths {spread[0]:.2f} to {spread[1]:.2f} of that); one in which a checkpoint begins "
           f"{100 * (statistics.median(begun) / usual - 1):+.1f} %, the next one {100 * (statistics.median(beside) / usual - 1):+.1f} %, all of it together {100 * extra:+.1f} % of a step (medians of {len(begun)}); "
-          f"MiB resident at most, of each worker: {resident}", flush=True)
+          f"{own_words(log, usual)}; MiB resident at most, of each worker: {resident}", flush=True)
 
 
 def parsed():

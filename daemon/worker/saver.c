@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/arena.h"
@@ -33,6 +34,7 @@ struct saver {
 	bool copied;  /* under lock: `state` is needed no more */
 	bool done;    /* under lock: the thread has written result */
 	struct steps steps;
+	double started_s, waited_s; /* the caller's */
 	struct saver_result result;
 };
 
@@ -128,6 +130,13 @@ static void yield_to_training(int nice)
 		(void)setpriority(PRIO_PROCESS, 0, nice);
 }
 
+static double seconds_of(clockid_t clock)
+{
+	struct timespec now;
+	(void)clock_gettime(clock, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static void *save(void *arg)
 {
 	struct saver *saver = arg;
@@ -145,6 +154,8 @@ static void *save(void *arg)
 	r->step = saver->manifest.step;
 	r->path[0] = '\0';
 	r->status = write_state(saver, r->path, &r->error);
+	r->cpu_s = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+	r->took_s = seconds_of(CLOCK_MONOTONIC) - saver->started_s;
 	set(saver, &saver->done);
 	return NULL;
 }
@@ -215,11 +226,13 @@ static tr_status start(struct saver *saver, const struct manifest *manifest, str
 	saver->copied = false;
 	saver->done = false;
 	steps_take(&saver->steps);
+	saver->started_s = seconds_of(CLOCK_MONOTONIC);
 	int failed = pthread_create(&saver->thread, NULL, save, saver);
 	if (failed != 0)
 		return tr_error_set(error, TR_ELIMIT,
 		    "checkpoint of step %llu left out: cannot start a thread: %s",
 		    (unsigned long long)manifest->step, strerror(failed));
+	saver->waited_s = seconds_of(CLOCK_MONOTONIC) - saver->started_s;
 	saver->started = true;
 	return TR_OK;
 }
@@ -280,7 +293,11 @@ static void wait_for(struct saver *saver, const bool *what, const struct progres
 
 void saver_settle(struct saver *saver, const struct progress *progress, unsigned bound_ms)
 {
+	double since_s = seconds_of(CLOCK_MONOTONIC);
+	bool waits = saver->started;
 	wait_for(saver, &saver->copied, progress, bound_ms);
+	if (waits)
+		saver->waited_s += seconds_of(CLOCK_MONOTONIC) - since_s;
 }
 
 void saver_wait(struct saver *saver, const struct progress *progress, unsigned bound_ms)
@@ -302,5 +319,6 @@ bool saver_result(struct saver *saver, bool wait, struct saver_result *result)
 	(void)pthread_join(saver->thread, NULL);
 	saver->started = false;
 	*result = saver->result;
+	result->waited_s = saver->waited_s;
 	return true;
 }

@@ -16,6 +16,8 @@ struct saver_result {
 	uint64_t step;
 	char path[CHECKPOINT_PATH_MAX]; /* if TR_OK; "": it is no checkpoint yet */
 	struct tr_error error;          /* otherwise */
+	/* What it cost, seconds: the caller's time in saver_start and saver_settle, which is what training stood still for; the thread's processor time; from its start until it was on the disk. */
+	double waited_s, cpu_s, took_s;
 };
 
 /* `layout` stays borrowed until saver_destroy; the folder is copied. */

@@ -139,6 +139,39 @@ static void test_who_waits_for_a_copy_gets_on(void **state)
 	}
 }
 
+#define COPY_MS 30
+
+static void copy_for_a_while(void *arg)
+{
+	(void)arg;
+	(void)usleep(1000 * COPY_MS);
+}
+
+/* What training stood still for is the copy that it waited for, and not what is written behind it. */
+static void test_it_says_how_long_training_waited(void **state)
+{
+	struct fixture *f = *state;
+	const struct saver_parts parts = { { read_zeros, NULL, false }, copy_for_a_while };
+	const struct manifest manifest = { .step = 3 };
+	for (unsigned waits = 0; waits < 2; waits++) {
+		struct saver *saver;
+		struct saver_result result;
+		struct tr_error error;
+		assert_int_equal(saver_create(&f->folder, &f->layout, &saver, &error), TR_OK);
+		assert_int_equal(saver_start_parts(saver, &parts, &manifest, &error), TR_OK);
+		if (waits)
+			saver_settle(saver, NULL, 0);
+		assert_true(saver_result(saver, true, &result));
+		saver_settle(saver, NULL, 0);
+		bool stood_still = result.waited_s >= 1e-3 * COPY_MS,
+		     is_busy = result.took_s > 2e-3 * COPY_MS; /* other things may take as long */
+		assert_true(is_busy || stood_still == (waits != 0));
+		assert_true(result.waited_s > 0 && result.cpu_s > 0);
+		assert_true(result.took_s >= 1e-3 * COPY_MS && result.took_s > result.cpu_s);
+		saver_destroy(saver);
+	}
+}
+
 static int copy_nice;
 
 static void look_at_nice(void *arg)
@@ -183,6 +216,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_who_waits_for_a_slow_disk_gets_on, setup,
 		    teardown),
 		cmocka_unit_test_setup_teardown(test_who_waits_for_a_copy_gets_on, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_it_says_how_long_training_waited, setup,
+		    teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
