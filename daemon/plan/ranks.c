@@ -140,6 +140,18 @@ static void fill(struct ranks *r, const bool *chosen, bool holders_only)
 	}
 }
 
+/* Who stood elsewhere is a spare, before others are looked for. */
+static void stand_at(struct ranks *next, const bool chosen[TR_GROUP_PEERS_MAX])
+{
+	for (uint32_t i = 0; i < next->count; i++) {
+		uint32_t *rank = &next->peers[i].rank;
+		if (*rank != RANKS_NONE && !chosen[place_of(next, *rank)])
+			*rank = RANKS_NONE;
+	}
+	fill(next, chosen, true);
+	fill(next, chosen, false);
+}
+
 void ranks_next_most(const struct ranks *now, const uint64_t *contributors, size_t count,
     bool doubled, uint32_t most, struct ranks *next)
 {
@@ -151,13 +163,19 @@ void ranks_next_most(const struct ranks *now, const uint64_t *contributors, size
 	replicas = replicas < most ? replicas : most;
 	choose_replicas(next, doubled && replicas > 0 ? strict_power_of_two(replicas) : replicas,
 	    chosen);
-	for (uint32_t i = 0; i < next->count; i++) {
-		uint32_t *rank = &next->peers[i].rank;
-		if (*rank != RANKS_NONE && !chosen[place_of(next, *rank)])
-			*rank = RANKS_NONE;
-	}
-	fill(next, chosen, true);
-	fill(next, chosen, false);
+	stand_at(next, chosen);
+}
+
+void ranks_next_at(const struct ranks *now, const uint64_t *contributors, size_t count,
+    const uint64_t places[RANKS_PLACES_WORDS], struct ranks *next)
+{
+	bool chosen[TR_GROUP_PEERS_MAX];
+
+	assert(now != next && count <= TR_GROUP_PEERS_MAX);
+	keep_contributors(now, contributors, count, next);
+	for (uint32_t place = 0; place < TR_GROUP_PEERS_MAX; place++)
+		chosen[place] = (places[place / 64] >> place % 64 & 1) != 0;
+	stand_at(next, chosen);
 }
 
 void ranks_next(const struct ranks *now, const uint64_t *contributors, size_t count,
@@ -354,6 +372,15 @@ uint32_t ranks_there(const struct ranks *r, uint32_t replicas[TR_GROUP_PEERS_MAX
 		if (members[place] > 0)
 			replicas[count++] = place;
 	return count;
+}
+
+void ranks_places(const struct ranks *r, uint64_t places[RANKS_PLACES_WORDS])
+{
+	uint32_t there[TR_GROUP_PEERS_MAX], count = ranks_there(r, there);
+
+	memset(places, 0, RANKS_PLACES_WORDS * sizeof(*places));
+	for (uint32_t i = 0; i < count; i++)
+		places[there[i] / 64] |= 1ull << there[i] % 64;
 }
 
 static bool has_stood(const struct ranks *before, const struct ranks *r, uint32_t index)

@@ -25,6 +25,8 @@
 #include "daemon/plan/mesh.h"
 
 #define RANKS_NONE UINT32_MAX
+/* Of a bit for each place along dp that a replica may have. */
+#define RANKS_PLACES_WORDS ((TR_GROUP_PEERS_MAX + 63) / 64)
 
 /* Of the moments of a shard, cut into `of` pieces: those that the worker of replica `place` owns (owners.h). of 0: none. */
 struct ranks_part {
@@ -72,6 +74,9 @@ void ranks_next_doubled(const struct ranks *now, const uint64_t *contributors, s
 /* Either of them (`doubled`: the second), with no more than `most` replicas. */
 void ranks_next_most(const struct ranks *now, const uint64_t *contributors, size_t count,
     bool doubled, uint32_t most, struct ranks *next);
+/* With replicas at these places alone. */
+void ranks_next_at(const struct ranks *now, const uint64_t *contributors, size_t count,
+    const uint64_t places[RANKS_PLACES_WORDS], struct ranks *next);
 
 /* Who has to get its shard, and from whom: another copy of its replica, or of several holders those that send least. Where several copies of a replica get a shard from elsewhere the first of them does, and hands it on
  * to the others, once it has it (its own transfer is before theirs). Room for ranks->count; returns how many. *lost: the first shard that
@@ -92,6 +97,8 @@ uint32_t ranks_members(const struct ranks *ranks);
 uint32_t ranks_replicas(const struct ranks *ranks);
 /* Their places along dp, of so many copies each, ascending. Returns how many. */
 uint32_t ranks_there(const struct ranks *ranks, uint32_t replicas[TR_GROUP_PEERS_MAX]);
+/* The same as bits. */
+void ranks_places(const struct ranks *ranks, uint64_t places[RANKS_PLACES_WORDS]);
 uint32_t ranks_replica(const struct ranks *ranks, uint32_t index);
 /* Which copy of its replica a peer is in; RANKS_NONE for a spare. */
 uint32_t ranks_copy(const struct ranks *ranks, uint32_t index);

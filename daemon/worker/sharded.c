@@ -44,6 +44,7 @@ tr_status sharded_create(struct trainer *t, struct tr_error *error)
 	s->newcomer_parts = NEWCOMERS_PARTS;
 	s->newcomer_least = NEWCOMERS_LEAST;
 	s->fetch_bytes = SHARDED_FETCH_BYTES;
+	s->trial_steps = t->balances ? TRIAL_BALANCED_STEPS : TRIAL_STEPS;
 	s->moments.lost = s->gathered.lost = RANKS_NONE;
 	/* Who writes a checkpoint may be lost before the others know of it: then they go back to the one before. */
 	if (t->folder.keep < 2)

@@ -33,6 +33,7 @@
 #include "daemon/plan/newcomers.h"
 #include "daemon/plan/owners.h"
 #include "daemon/plan/pace.h"
+#include "daemon/plan/trial.h"
 #include "daemon/plan/ranks.h"
 #include "daemon/plan/remesh.h"
 #include "daemon/plan/restage.h"
@@ -106,6 +107,7 @@ struct sharded_state {
 	uint64_t
 	    kept_out; /* 1: of the last round's peers a replica was not put to work, since it is not worth it */
 	struct newcomers newcomers; /* of the last round */
+	struct trial trial;         /* of a replica more; failed: it is kept out */
 	struct saving saving;       /* a checkpoint in shards */
 	uint64_t fills;             /* 1: the last round was a step in which somebody got a shard */
 	uint64_t plain; /* 1: the last round was a step, like the one before it, and nothing else */
@@ -153,8 +155,9 @@ struct sharded {
 	struct layout whole;
 	struct mesh_memory memory; /* of what is made for a mesh */
 	uint64_t newcomer_parts,
-	    newcomer_least; /* NEWCOMERS_PARTS, NEWCOMERS_LEAST but in the simulator */
-	size_t fetch_bytes; /* SHARDED_FETCH_BYTES but there */
+	    newcomer_least;   /* NEWCOMERS_PARTS, NEWCOMERS_LEAST but in the simulator */
+	size_t fetch_bytes;   /* SHARDED_FETCH_BYTES but there */
+	uint64_t trial_steps; /* TRIAL_STEPS, or TRIAL_BALANCED_STEPS, but there */
 	uint32_t
 	    owners; /* with ZeRO-1, of each piece of a shard's moments (daemon/plan/owners.h); 0: all of its workers hold them all */
 
@@ -241,6 +244,7 @@ struct sharded {
 	struct sharded_files files;
 	bool kept_out; /* a replica is not put to work in this round; s->worth says why, s->declined what would be */
 	bool tells_kept_out;
+	bool takes_back; /* a replica that made steps longer; the same, from the next round on it is kept out */
 	bool replans; /* what was planned anew is made in this round, or is not worth it; the same */
 	bool restages; /* other layers are made in this round, or are not worth it; s->worth says why */
 	bool stays; /* in this mesh, since the next one is not worth the change: */
@@ -492,6 +496,8 @@ void sharded_share(const struct trainer *t, uint32_t replica, uint64_t *first, u
 void sharded_end_change(struct trainer *t);
 /* Into s->told. */
 void sharded_say_pace(struct trainer *t);
+/* A round is committed: a replica more is tried, or was long enough. Before sharded_learn_pace. */
+void sharded_try_replicas(struct trainer *t);
 /* A round is committed: what all said of the one before. Before s->next is the state's, after what the round changed of the dealing. */
 void sharded_learn_pace(struct trainer *t);
 /* Is the round another step of the same peers at the same ranks, with what was dealt before? */

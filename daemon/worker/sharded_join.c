@@ -1,6 +1,6 @@
 /* The table of ranks of the round that begins (daemon/plan/ranks.h), and whether who has come is to work: a replica more gets its shards from those that others wait for, or train longer with, which may
  * take longer than it saves. If it is to work it does so when it has its shards (daemon/plan/newcomers.h); where nobody else can train meanwhile, or a job knows no newcomers, they come in the round
- * in which it begins. */
+ * in which it begins. A replica that made steps longer is taken back (daemon/plan/trial.h). */
 #include <string.h>
 
 #include "daemon/worker/trainer_inside.h"
@@ -41,18 +41,35 @@ static bool pays(struct trainer *t, uint32_t replicas)
 	return worthwhile(&s->worth);
 }
 
+/* The table is that of before, as long as the peers are the same. */
+static bool takes_back(struct trainer *t, const uint64_t *peers, size_t count)
+{
+	struct sharded *s = t->sharded;
+	const struct trial *trial = &s->state->trial;
+	if (!trial_failed(trial) || !ranks_same_peers(&s->state->ranks, &s->next))
+		return false;
+	ranks_next_at(&s->state->ranks, peers, count, trial->places, &s->next);
+	s->transfer_count = ranks_transfers(&s->next, s->transfers, &s->lost);
+	return true;
+}
+
 void sharded_next_ranks(struct trainer *t, const uint64_t *peers, size_t count)
 {
 	struct sharded *s = t->sharded;
 	uint32_t replicas = ranks_replicas(&s->state->ranks);
 	make_table(t, peers, count, UINT32_MAX);
+	memset(&s->newcomers, 0, sizeof(s->newcomers));
+	s->kept_out = takes_back(t, peers, count);
+	s->tells_kept_out = false;
+	s->takes_back = s->kept_out && s->state->kept_out == 0;
+	if (s->kept_out)
+		return;
 	bool was_kept_out = s->state->kept_out > 0 && ranks_same_peers(&s->state->ranks, &s->next);
 	bool more = grows(s, replicas), begun = s->state->newcomers.count > 0;
 	s->kept_out = more && !begun && (was_kept_out || !pays(t, replicas));
 	s->tells_kept_out = s->kept_out && !was_kept_out;
 	s->declined = s->next.mesh;
 	s->declined.size[MESH_DP] = ranks_replicas(&s->next) * (uint32_t)s->next.copies;
-	memset(&s->newcomers, 0, sizeof(s->newcomers));
 	if (!s->kept_out && (!more || !sharded_knows_newcomers(t)))
 		return;
 	struct ranks wanted = s->next;

@@ -55,6 +55,21 @@ void sharded_learn_pace(struct trainer *t)
 	s->committed_s = trainer_monotonic_s();
 }
 
+/* Replicas that train apart do not wait for each other's steps. */
+void sharded_try_replicas(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	struct sharded_state *state = s->state;
+	const struct ranks *before = &state->ranks;
+	if (!ranks_same_peers(before, &s->next) || !mesh_equal(&before->mesh, &s->next.mesh))
+		trial_end(&state->trial);
+	else if (s->kind == SHARDED_STEP && s->apart == NULL && ranks_replicas(before) > 0 &&
+	    ranks_replicas(&s->next) > ranks_replicas(before))
+		trial_begin(&state->trial, &state->pace, before);
+	else
+		trial_note(&state->trial, &state->pace, s->trial_steps);
+}
+
 /* Workers that compute with such a table. */
 static uint32_t working(const struct ranks *ranks)
 {

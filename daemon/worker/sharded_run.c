@@ -255,6 +255,7 @@ static void take_effect(struct trainer *t, const struct tr_round *round, bool *f
 	sharded_restage(t);
 	sharded_replan(t, round);
 	sharded_end_newcomers(t);
+	sharded_try_replicas(t);
 	sharded_learn_pace(t);
 	s->state->kept_out = s->kept_out;
 	if (s->kind == SHARDED_REMESH)

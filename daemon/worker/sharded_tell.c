@@ -240,6 +240,18 @@ static void tell_stays(struct trainer *t, const struct ranks *now)
 	trainer_report_event(t, w.text);
 }
 
+static void tell_taken_back(struct trainer *t, const struct ranks *before, const struct ranks *now)
+{
+	const struct trial *trial = &t->sharded->state->trial;
+	struct words w = { .used = 0 };
+	add(&w, "mesh: steps take %.3g ms with ", 1e-6 * (double)trial->longer_ns);
+	add_ranks(&w, before);
+	add(&w, ", and took %.3g ms before: goes on with ", 1e-6 * (double)trial->before_ns);
+	add_ranks(&w, now);
+	add(&w, ", until workers come or go");
+	trainer_report_event(t, w.text);
+}
+
 static void add_moved(struct words *w, const struct sharded *s)
 {
 	const double array = 1e-6 * sizeof(float);
@@ -438,6 +450,8 @@ void sharded_tell(struct trainer *t, const struct tr_round *round)
 		else if (s->kind != SHARDED_BACK)
 			tell_arrivals(t, before, now);
 		tell_newcomers(t);
+		if (s->takes_back)
+			tell_taken_back(t, before, now);
 		if (s->stays || s->tells_kept_out)
 			tell_stays(t, now);
 	}

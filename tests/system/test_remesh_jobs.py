@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from harness import Cluster, trainctl, wait_for
-from mesh_jobs import SLOW, active, alone, assert_near, counted_once, reach, rows_of, staged_spec
+from mesh_jobs import SLOW, Throttled, active, alone, assert_near, counted_once, reach, rows_of, staged_spec
 
 
 def kill_node_of(cluster, job, rank):
@@ -127,6 +127,30 @@ def test_a_join_that_does_not_pay(tmp_path, text):
         kept_out = re.search(r"is not worth it: \d+ steps are left, each [0-9.]+ ms shorter: ([0-9.e-]+) s, for a change of ([0-9.]+) s", events)
         assert kept_out and float(kept_out[1]) < float(kept_out[2]) and float(kept_out[2]) > 1e-3 * pause_ms, events
         assert events.count("stays with") == 1, events
+        counted_once(cluster, job, steps)
+    assert_near(run, calm, steps)
+
+
+def test_a_join_that_makes_steps_longer(tmp_path, text):
+    """A worker is killed, and who comes instead is slow: its replica is taken back after some steps, as they take longer than those of one replica. The slow one is killed too, and the next one is as fast as
+    the others: it works, and stays. What a job learns is what one worker learns."""
+    steps, run = 500, tmp_path / "run"
+    calm = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2, slots=2, environment={"TRAIND_JOIN_PAUSE_MS": "1000"}) as cluster:
+        job = cluster.submit(staged_spec(text, run, 1, 2, nodes=2, workers=2, steps=steps, lr=SLOW))
+        reach(run, 30)
+        os.kill(active(cluster, job)[3].pid, signal.SIGKILL)
+        goes_on(cluster, job, "is to work with")  # it has a second to become slow in
+        slow = active(cluster, job)[-1]
+        with Throttled(slow.pid):
+            goes_on(cluster, job, ": goes on with dp 1 x tp 2, 2 spares, until workers come or go")
+        events = cluster.events(cluster.job(job))
+        longer = re.search(r"mesh: steps take ([0-9.e+]+) ms with dp 2 x tp 2, and took ([0-9.e+]+) ms before: goes on with dp 1 x tp 2, 2 spares", events)
+        assert longer and float(longer[1]) > 1.1 * float(longer[2]), events
+        os.kill(slow.pid, signal.SIGKILL)
+        wait_for(lambda: cluster.events(cluster.job(job)).count(" takes rank 3 (tp 1 of replica 1): ") == 2, "another worker")
+        done = cluster.wait_job(job, "DONE")
+        assert cluster.events(done).count("steps take") == 1, cluster.events(done)
         counted_once(cluster, job, steps)
     assert_near(run, calm, steps)
 

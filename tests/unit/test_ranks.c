@@ -485,6 +485,36 @@ static void checkpoints_are_taken_from_one_replica(void **state)
 	assert_int_equal(ranks_source(&next, 0), 0);
 }
 
+/* A replica that is taken back: those at places that are named stay as they are, whoever stands first; its workers are spares, and nothing moves. */
+static void replicas_at_places(void **state)
+{
+	(void)state;
+	const struct mesh mesh = mesh_of(3, 1, 2);
+	const uint64_t all[] = { 1, 2, 3, 4, 5, 6 }, four[] = { 3, 4, 5, 6 },
+	               again[] = { 3, 4, 5, 6, 8, 9 };
+	uint64_t places[RANKS_PLACES_WORDS];
+	struct ranks r, before, next;
+	struct ranks_transfer moves[6];
+	uint32_t lost;
+	ranks_init(&mesh, &r);
+	step(&r, all, 6);
+	step(&r, four, 4);
+	before = r;
+	ranks_places(&r, places);
+	assert_int_equal(places[0], 6); /* the second and the third */
+	step(&r, again, 6);
+	assert_int_equal(ranks_replicas(&r), 3);
+	assert_int_equal(rank_of(&r, 8), 0);
+	ranks_next_at(&r, again, 6, places, &next);
+	assert_int_equal(ranks_replicas(&next), 2);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(rank_of(&next, four[i]), rank_of(&before, four[i]));
+	assert_int_equal(rank_of(&next, 8), RANKS_NONE);
+	assert_int_equal(rank_of(&next, 9), RANKS_NONE);
+	assert_int_equal(ranks_transfers(&next, moves, &lost), 0);
+	assert_int_equal(lost, RANKS_NONE);
+}
+
 static void random_histories(void **state)
 {
 	uint64_t step = getenv("NIGHTLY") != NULL ? 1 : 5;
@@ -506,6 +536,7 @@ int main(void)
 		cmocka_unit_test(replicas_are_doubled),
 		cmocka_unit_test(replicas_of_several_copies),
 		cmocka_unit_test(checkpoints_are_taken_from_one_replica),
+		cmocka_unit_test(replicas_at_places),
 		cmocka_unit_test(random_histories),
 	};
 

@@ -269,10 +269,27 @@ static void make_in_shards(uint64_t number, struct play_case *what)
 	}
 }
 
+static void make_trial(uint64_t number, struct play_case *what)
+{
+	case_of(CASE_JOIN_SEEDS + number, what);
+	what->late_ms = number % 4 < 3 ? 200 : 20;
+	what->trial_steps = 1 + number % 3;
+	what->steps = 32;
+	for (unsigned i = 2; i < what->fault_count; i++) {
+		struct play_fault *fault = &what->faults[i];
+		fault->in_joins = false;
+		fault->step += 1 + number % 20;
+	}
+}
+
 void case_of_seed(uint64_t seed, struct play_case *what)
 {
 	static const uint64_t kinds_of[] = { 0, CASE_UNEVEN_SEEDS, CASE_APART_SEEDS,
 		CASE_STREAM_SEEDS, CASE_JOIN_SEEDS };
+	if (seed >= CASE_TRIAL_SEEDS) {
+		make_trial(seed - CASE_TRIAL_SEEDS, what);
+		return;
+	}
 	if (seed >= CASE_SHARDS_SEEDS) {
 		make_in_shards(seed - CASE_SHARDS_SEEDS, what);
 		return;
@@ -307,7 +324,7 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 		(void)snprintf(owners, sizeof(owners), ", %u copies%s", what->copies,
 		    what->owners > 0 ? ", owners" : "");
 	size_t used = (size_t)snprintf(text, bytes,
-	    "dp %u x pp %u x tp %u%s%s%s%s%s%s:", what->mesh.size[MESH_DP],
+	    "dp %u x pp %u x tp %u%s%s%s%s%s%s%s:", what->mesh.size[MESH_DP],
 	    what->mesh.size[MESH_PP], what->mesh.size[MESH_TP],
 	    what->chunks > 1  ? ", in chunks"
 	        : what->gpipe ? ", GPipe"
@@ -325,7 +342,8 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 	    what->rates         ? ", own rates"
 	        : what->smaller ? ", or smaller"
 	                        : "",
-	    owners, what->in_shards ? ", checkpoints in shards" : "");
+	    owners, what->late_ms > 20 ? ", who comes is slow" : "",
+	    what->in_shards ? ", checkpoints in shards" : "");
 	for (unsigned i = 0; i < what->fault_count && used < bytes; i++)
 		used += (size_t)snprintf(text + used, bytes - used,
 		    "%s %s of n%u at %s %lu, instruction %lu, %s", i > 0 ? "," : "",

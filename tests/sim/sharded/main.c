@@ -20,7 +20,7 @@ struct options {
 
 struct totals {
 	uint64_t runs, violations, steps, backs, remeshes, rounds, restarts, struck, sat_out,
-	    copied, renewed, carried, checkpoints, ended;
+	    copied, renewed, carried, checkpoints, ended, taken_back;
 };
 
 static int usage(const char *program)
@@ -84,6 +84,7 @@ static void count(struct totals *totals, const struct sim *sim, const struct pla
 	totals->carried += play->carried;
 	totals->checkpoints += play->publications;
 	totals->ended += play->ended > 0;
+	totals->taken_back += play->taken_back;
 }
 
 static struct sim sim;
@@ -122,13 +123,14 @@ int main(int words, char **word)
 		cases_all(&sim, &play, o.part, o.parts, on_case, &totals);
 	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu "
 	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu copies=%lu renewed=%lu "
-	             "carried=%lu checkpoints=%lu ended=%lu\n",
+	             "carried=%lu checkpoints=%lu ended=%lu taken_back=%lu\n",
 	    (unsigned long)totals.steps, (unsigned long)totals.rounds,
 	    (unsigned long)totals.restarts, (unsigned long)totals.struck,
 	    (unsigned long)totals.backs, (unsigned long)totals.remeshes,
 	    (unsigned long)totals.sat_out, (unsigned long)totals.copied,
 	    (unsigned long)totals.renewed, (unsigned long)totals.carried,
-	    (unsigned long)totals.checkpoints, (unsigned long)totals.ended);
+	    (unsigned long)totals.checkpoints, (unsigned long)totals.ended,
+	    (unsigned long)totals.taken_back);
 	(void)printf("runs=%lu violations=%lu\n", (unsigned long)totals.runs,
 	    (unsigned long)totals.violations);
 	return totals.violations > 0;

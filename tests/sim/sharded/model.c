@@ -342,12 +342,17 @@ static bool embed(struct model *m, struct model_slot *slot)
 	return apply(m, slot, PART_EMBEDDING, false, 1, x, x);
 }
 
-/* With balances: some nodes take four times as long as others. */
+#define FOUNDER_MS 20
+
+/* With balances some nodes take four times as long as others; where who comes late is looked at founders take a while, too. */
 static void take_time(void)
 {
 	struct tr_group *g = now_playing != NULL ? group_inside() : NULL;
 	if (g != NULL && g->play->what.balances)
 		group_takes(g, g->number % 3 == 0 ? 8 * MS : 2 * MS);
+	if (g != NULL && g->play->what.late_ms > 0)
+		group_takes(g,
+		    g->number >= g->sim->founders ? g->play->what.late_ms * MS : FOUNDER_MS * MS);
 }
 
 bool model_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)

@@ -178,6 +178,7 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	    memcmp(dealing->layers, play->dealing.layers, sizeof(dealing->layers)) != 0;
 	play->replanned += common->drift.changes > play->drift_changes;
 	play->drift_changes = common->drift.changes;
+	play->taken_back += g->trainer->sharded->takes_back;
 	play->declined += common->kept_out + common->remesh.declined;
 	play->joins += common->newcomers.count > 0;
 	play->met += g->trainer->sharded->meets;

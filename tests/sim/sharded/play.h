@@ -107,6 +107,9 @@ struct play_case {
 	struct mesh mesh;
 	struct dealing dealing; /* over it: shares and layers */
 	bool balances;          /* nodes have unequal speeds, and shares and layers follow */
+	uint64_t
+	    late_ms; /* for each sequence, of who is no founder, where founders take 20; 0: no time */
+	uint64_t trial_steps; /* that a replica more is looked at for; 0: as ever */
 	bool replans;    /* steps drift from their plan, so now and then there is another one */
 	bool declines;   /* whatever moves state is said to take for ever, so it is not worth it */
 	uint32_t owners; /* of each piece of moments (ZeRO-1); 0: off */
@@ -201,6 +204,7 @@ struct play {
 	uint64_t drift_changes;     /* of the newest round */
 	uint64_t wishes, replanned; /* other plans that were found; times that one was made */
 	uint64_t declined;          /* rounds in which peers were kept out, or a better mesh was */
+	uint64_t taken_back;        /* times that a replica was, since steps were longer with it */
 	uint64_t joins,
 	    met; /* rounds in which shards came to newcomers; in which some of them began to work */
 	struct dealing dealing;

@@ -160,6 +160,8 @@ struct trainer *play_trainer_create(struct tr_group *g)
 		t->sharded->apart->steps_most = PLAY_INNER_STEPS;
 	if (play->what.newcomer_parts > 0)
 		t->sharded->newcomer_parts = play->what.newcomer_parts;
+	if (play->what.trial_steps > 0)
+		t->sharded->trial_steps = play->what.trial_steps;
 	if (play->what.declines) {
 		t->steps = STEPS_LEFT;
 		t->sharded->state->pace.change_ns = t->sharded->state->pace.fill_ns = FOR_EVER_NS;
