@@ -69,8 +69,8 @@ static bool is_planned_anew(const Traind__V1__JobSpec *spec)
 {
 	uint32_t workers = spec->mesh->workers;
 
-	return spec->plan != NULL && spec->plan->basis != NULL && workers > 1 &&
-	    workers <= REPLAN_PEERS_MAX;
+	return spec->plan != NULL && spec->plan->basis != NULL &&
+	    (workers > 1 || spec->mesh->grow) && workers <= REPLAN_PEERS_MAX;
 }
 
 bool job_mesh_balances(const Traind__V1__JobSpec *spec)
@@ -507,12 +507,37 @@ static tr_status check_whole(const Traind__V1__JobSpec *spec, struct tr_error *e
 	return check_rows(spec, error);
 }
 
+/* Who comes has work only in another plan than the one that the job came with. */
+static tr_status check_grow(const Traind__V1__JobSpec *spec, struct tr_error *error)
+{
+	const Traind__V1__Mesh *m = spec->mesh;
+	const char *why = NULL;
+
+	if (!m->grow)
+		return TR_OK;
+	if (!m->auto_)
+		why = "it is for jobs of mesh.auto; others have mesh.nodes at most";
+	else if (m->balance != NULL && strcmp(m->balance, "off") == 0)
+		why = "with mesh.balance: off the job is not planned anew";
+	else if (!may_balance(spec->train))
+		why = "jobs of train.strict, sync.deterministic, sync.on_loss: drop and of modes "
+		      "that talk rarely are not planned anew";
+	else if (spec->plan != NULL && !is_planned_anew(spec))
+		why = "its plan says no costs to be planned anew with, or has more than 32 workers";
+	return why == NULL ? TR_OK
+	                   : tr_error_set(error, TR_EINVAL,
+	                         "mesh.grow: found true, allowed: false, since %s", why);
+}
+
 tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error)
 {
 	const Traind__V1__Mesh *m = spec->mesh;
 	const Traind__V1__Sync *sync = spec->train->sync;
 	char split[32];
 	tr_status status = m != NULL ? check_schedule(m, error) : TR_OK;
+
+	if (status == TR_OK && m != NULL)
+		status = check_grow(spec, error);
 
 	if (status != TR_OK || m == NULL ||
 	    !(job_mesh_is_sharded(spec) || job_is_strict(spec->train)))

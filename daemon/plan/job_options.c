@@ -104,6 +104,10 @@ static const struct job_option rows[] = {
 	{ "mesh.min_nodes", OPTION_UINT, 1, TR_GROUP_PEERS_MAX, NULL, "1", "nodes",
 	    "Training starts, and goes on after losses, with no fewer than this many. With `auto` "
 	    "the plan is on as many at least, or there is none." },
+	{ "mesh.grow", OPTION_BOOL, 0, 0, NULL, "false", NULL,
+	    "With `auto`: on nodes that come while the job runs workers start, too, on each at "
+	    "most as many as the plan has on one, as long as no job waits for slots; the job is "
+	    "planned anew with them. Who has no place in the new plan is a spare." },
 	{ "mesh.tp", OPTION_UINT, 1, TR_GROUP_PEERS_MAX - 1, NULL, "1", "workers",
 	    "Tensor parallel: so many workers share each layer, neighbours first. The model is "
 	    "there workers / (`tp` x `pp`) times; see docs/sharding.md." },

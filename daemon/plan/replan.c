@@ -75,18 +75,34 @@ static bool runs_so(const void *arg, const struct plan_choice *choice)
 
 /* ---- who is there, and how fast ---- */
 
+static double speed_of(int64_t ppm)
+{
+	return fmax((double)ppm / PPM, SPEED_LEAST);
+}
+
+/* Who came from a node that the plan does not know is taken to be as fast as the slowest that is measured. */
+static double unknown_speed(const struct replan_task *task)
+{
+	double least = INFINITY;
+
+	for (uint32_t i = 0; i < task->count; i++)
+		if (task->figures[i].speed_ppm > 0)
+			least = fmin(least, speed_of(task->figures[i].speed_ppm));
+	return isinf(least) ? 1 : least;
+}
+
 static double planned_speed(const struct replan_job *job, const struct replan_task *task, uint32_t i)
 {
 	uint32_t node = plan_basis_node(job->basis, (uint64_t)task->figures[i].node);
 
-	return node != PLAN_BASIS_NONE ? job->basis->nodes[node]->speed : 1;
+	return node != PLAN_BASIS_NONE ? job->basis->nodes[node]->speed : unknown_speed(task);
 }
 
 static double speed_now(const struct replan_job *job, const struct replan_task *task, uint32_t i)
 {
 	int64_t ppm = task->figures[i].speed_ppm;
 
-	return ppm > 0 ? fmax((double)ppm / PPM, SPEED_LEAST) : planned_speed(job, task, i);
+	return ppm > 0 ? speed_of(ppm) : planned_speed(job, task, i);
 }
 
 /* The least of all, where its node is none that the plan knows. */

@@ -4,7 +4,7 @@ import re
 import signal
 
 from harness import Cluster, wait_for
-from mesh_jobs import SLOW, active, alone, assert_near, counted_once, reach, staged_spec
+from mesh_jobs import SLOW, active, alone, assert_near, counted_once, reach, rows_of, staged_spec
 from stubs import pb
 from test_training import BATCH
 from test_uneven_jobs import Throttled
@@ -47,6 +47,28 @@ def test_a_worker_that_becomes_slow(tmp_path, text):
         assert done.rounds.samples == STEPS * BATCH
         counted_once(cluster, job, STEPS)
     assert_near(run, one, STEPS)
+
+
+def test_a_job_grows_onto_a_node_that_comes(tmp_path, text):
+    """Planned on the one node that was there. Others come, one after another, and each is planned with; a job that waits goes first, and one without mesh.grow stays as it is."""
+    run, steps = tmp_path / "run", 4 * STEPS
+    one = alone(tmp_path, text, steps=steps, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=1, environment={"TRAIND_DRIFT_STEPS": "4"}) as cluster:
+        spec = planned_spec(cluster, text, run, 0.03, pp=1)
+        spec.mesh.grow, spec.train.optimizer.steps = True, steps
+        job = cluster.submit(spec)
+        reach(run, 10)
+        cluster.add_node()
+        wait_for(lambda: re.search(r"mesh: with 2 workers a step takes .*: goes on with dp (2|1 x pp 2|1 x tp 2)\S* .*instead of dp 1, 1 spare, by prediction", cluster.events(cluster.job(job))),
+                 "a plan of two workers")
+        os.kill(active(cluster, job)[1].pid, signal.SIGKILL)  # who was asked for is there: it comes again, though nobody is missing
+        wait_for(lambda: len(active(cluster, job)) == 2, "another one")
+        done = cluster.wait_job(job, "DONE")
+        assert {peer.node_name for peer in done.peers} == {"node-1", "node-2"} and "goes back" not in cluster.events(done), cluster.events(done)
+        assert done.rounds.samples == steps * BATCH
+        counted_once(cluster, job, steps)
+        assert rows_of(run)[steps]["contributors"] == 2
+    assert_near(run, one, steps)
 
 
 def test_replicas_of_whole_models(tmp_path, text):

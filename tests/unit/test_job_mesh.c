@@ -1,4 +1,6 @@
 /* The mesh of a job file: what it is, and what a job whose model is split cannot have. */
+#include <stdio.h>
+
 #include "tests/unit/good_job.h"
 
 #include "daemon/plan/job_strict.h"
@@ -230,6 +232,39 @@ static void test_microbatches(void **state)
 	refused(spec,
 	    "train.batch_tokens: found 1000, allowed: a multiple of model.context, which is 128 "
 	    "(896 or 1024)");
+}
+
+static void test_who_may_grow(void **state)
+{
+	(void)state;
+	Traind__V1__JobSpec *spec = good_sharded("2");
+	set_good(spec, "mesh.grow", "true");
+	refused(spec,
+	    "mesh.grow: found true, allowed: false, since it is for jobs of mesh.auto; others have "
+	    "mesh.nodes at most");
+	static const char *const keys[][3] = {
+		{ "mesh.balance", "off", "with mesh.balance: off the job is not planned anew" },
+		{ "sync.deterministic", "true",
+		    "jobs of train.strict, sync.deterministic, sync.on_loss: drop and of modes "
+		    "that "
+		    "talk rarely are not planned anew" },
+	};
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		char text[200];
+		spec = good_sharded("1");
+		set_good(spec, "sync.deterministic", "false");
+		set_good(spec, "mesh.nodes", "1");
+		set_good(spec, "mesh.workers_per_node", "1");
+		set_good(spec, "mesh.auto", "true");
+		set_good(spec, "mesh.grow", "true");
+		struct tr_error error = { 0 };
+		if (job_validate(spec, &error) != TR_OK)
+			fail_msg("%s", error.text);
+		set_good(spec, keys[i][0], keys[i][1]);
+		(void)snprintf(text, sizeof(text),
+		    "mesh.grow: found true, allowed: false, since %s", keys[i][2]);
+		refused(spec, text);
+	}
 }
 
 static void test_owners_of_moments(void **state)
@@ -505,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_too_few_apart),
 		cmocka_unit_test(test_strict),
 		cmocka_unit_test(test_microbatches),
+		cmocka_unit_test(test_who_may_grow),
 		cmocka_unit_test(test_owners_of_moments),
 		cmocka_unit_test(test_sequence_parallel),
 		cmocka_unit_test(test_schedules),

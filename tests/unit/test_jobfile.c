@@ -431,7 +431,8 @@ static void test_bad_keys_and_values(void **state)
 	    "context, vocab");
 	says(with_line(7, "mesh: automatic"), NULL,
 	    ":7: mesh: found a value, allowed: auto, or a mapping of auto, nodes, "
-	    "workers_per_node, threads, min_nodes, tp, pp, sequence_parallel, schedule, chunks, "
+	    "workers_per_node, threads, min_nodes, grow, tp, pp, sequence_parallel, schedule, "
+	    "chunks, "
 	    "recompute, shares, layers, balance, zero_owners, copies, too_few");
 	says(with_line(2, "model: {context: 48, layers: 1, width: 8, heads: 1}"), NULL,
 	    ":6: train.batch_tokens: found 256, allowed: a multiple of model.context, which is 48 "

@@ -7,6 +7,7 @@
 #include "daemon/membership/core/placement.h"
 #include "daemon/membership/core/state.h"
 #include "daemon/plan/job_mesh.h"
+#include "daemon/plan/replan.h"
 
 #define MASTER_PORT_LEAST 29500u
 #define MASTER_PORT_MOST  32767u
@@ -429,29 +430,101 @@ static void take_left(const struct job *job, uint64_t node)
 	}
 }
 
+static bool is_held_there(const struct job *job, uint64_t node, uint32_t local_rank)
+{
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		if (peer->group == job->group && peer->node == node &&
+		    peer->local_rank == local_rank && state_peer_live(peer))
+			return true;
+	}
+	return false;
+}
+
+/* False: nowhere. */
+static bool place_one(struct membership *m, struct job *job, struct table *table,
+    Traind__Peer__PlannedPeer *peer)
+{
+	mark_left(job, table);
+	if (!placement_replacement(table->nodes, table->count, most_on_a_node(job)))
+		return false;
+	for (size_t n = 0; n < table->count; n++) {
+		if (table->nodes[n].placed == 0)
+			continue;
+		const struct node *node = state_node(m, table->nodes[n].id);
+		peer->peer = state_take_id(m);
+		peer->node_id = node->id;
+		peer->incarnation = node->hello->incarnation;
+		while (peer->rank >= founders_of(job) &&
+		    is_held_there(job, node->id, peer->local_rank))
+			peer->local_rank++;
+		take_left(job, node->id);
+	}
+	job_wait(m, job, "%s", "");
+	append_planned(m, job, job->group, peer, 1);
+	return true;
+}
+
 void queue_replace(struct membership *m, struct job *job)
 {
 	struct table table;
 	Traind__Peer__PlannedPeer peer = TRAIND__PEER__PLANNED_PEER__INIT;
 	if (!free_rank(job, &peer.rank, &peer.local_rank) || !table_fill(m, job, &table))
 		return;
-	mark_left(job, &table);
-	if (placement_replacement(table.nodes, table.count, most_on_a_node(job))) {
-		for (size_t n = 0; n < table.count; n++) {
-			if (table.nodes[n].placed == 0)
-				continue;
-			const struct node *node = state_node(m, table.nodes[n].id);
-			peer.peer = state_take_id(m);
-			peer.node_id = node->id;
-			peer.incarnation = node->hello->incarnation;
-			take_left(job, node->id);
-		}
-		job_wait(m, job, "%s", "");
-		append_planned(m, job, job->group, &peer, 1);
-	} else {
+	if (!place_one(m, job, &table, &peer))
 		job_wait(m, job, "%s",
 		    "goes on with fewer peers: there is no free slot for a replacement");
+	free(table.nodes);
+}
+
+static bool waits_for_slots(const struct membership *m)
+{
+	for (size_t i = 0; i < m->jobs.count; i++) {
+		const struct job *job = m->jobs.items[i];
+		if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED &&
+		    job->spec->command == NULL)
+			return true;
 	}
+	return false;
+}
+
+static uint32_t live_of(const struct job *job)
+{
+	uint32_t count = 0;
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		count += peer->group == job->group && state_peer_live(peer);
+	}
+	return count;
+}
+
+/* A node that was there when the job was first placed, and that its plan has nobody on, is left alone: it was not worth it. (Nodes' numbers and peers' are of one row.) */
+static void keep_new_nodes(const struct job *job, struct table *table)
+{
+	const struct peer *first = job->peers.items[0];
+	for (size_t n = 0; n < table->count; n++) {
+		struct placement_node *node = &table->nodes[n];
+		bool has_worked = false;
+		for (size_t i = 0; i < job->peers.count; i++)
+			has_worked |= ((struct peer *)job->peers.items[i])->node == node->id;
+		if (node->id < first->id && !has_worked)
+			node->slots = 0;
+	}
+}
+
+void queue_grow(struct membership *m, struct job *job)
+{
+	struct table table;
+	Traind__Peer__PlannedPeer peer = TRAIND__PEER__PLANNED_PEER__INIT;
+	const Traind__V1__Mesh *mesh = job->spec->mesh;
+	if (mesh == NULL || !mesh->grow || live_of(job) >= REPLAN_PEERS_MAX || waits_for_slots(m) ||
+	    !table_fill(m, job, &table))
+		return;
+	keep_new_nodes(job, &table);
+	peer.rank = state_job_workers(job, job->group);
+	while (is_held(job, peer.rank))
+		peer.rank++;
+	(void)place_one(m, job, &table, &peer);
 	free(table.nodes);
 }
 

@@ -6,7 +6,7 @@
 #include "daemon/membership/core/state.h"
 
 /* The first peers of this plan decide who is where; a replacement takes the place of the one whose
- * rank it has. */
+ * rank it has. Of who came with mesh.grow nobody was one of them. */
 static void place_of(const struct job *job, const struct peer *peer,
     Traind__Peer__StartWorker *start)
 {
@@ -26,7 +26,7 @@ static void place_of(const struct job *job, const struct peer *peer,
 		here += other->node == peer->node ? 1 : 0;
 	}
 	start->nodes = count;
-	start->local_world_size = here > 0 ? here : 1;
+	start->local_world_size = here > peer->local_rank ? here : peer->local_rank + 1;
 }
 
 void start_worker(struct membership *m, struct job *job, struct peer *peer, uint64_t conn)

@@ -426,6 +426,8 @@ void start_joined(struct membership *m, struct group *group, struct peer *peer, 
 /* queue.c: places queued jobs in the order of submission, and replacements. */
 void queue_think(struct membership *m);
 void queue_replace(struct membership *m, struct job *job);
+/* With mesh.grow: one more than were asked for, if a node has come that has a slot. */
+void queue_grow(struct membership *m, struct job *job);
 /* Whether a worker of the group's job is missing beside `members` of its next view, and none is on its way nor can be: no node has a free slot for it, or has one soon or may come back. */
 bool queue_nobody_follows(struct membership *m, const struct group *group, size_t members);
 /* When a queued job is placed on other nodes than its plan's; 0: it is not to be. */
