@@ -38,6 +38,6 @@ $(BUILD)/bin/sim-sharded: $(SIM_SHARDED_O) $(SIM_SHARDED_LIBS)
 ALL ?=
 sim-sharded: $(BUILD)/bin/sim-sharded
 	@$(if $(ALL),seq 60 | xargs -P $$(nproc) -I PART $(BUILD)/bin/sim-sharded --all --part PART/60,$(BUILD)/bin/sim-sharded --seeds $(SEEDS))
-$(BUILD)/tests/test_sim_sharded $(BUILD)/tests/test_sim_sharded_copies $(BUILD)/tests/test_sim_sharded_saving $(BUILD)/tests/test_sim_sharded_trial: $(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(filter-out %/sharded/main.o,$(SIM_SHARDED_O)) $(SIM_SHARDED_LIBS)
+$(BUILD)/tests/test_sim_sharded $(BUILD)/tests/test_sim_sharded_copies $(BUILD)/tests/test_sim_sharded_saving $(BUILD)/tests/test_sim_sharded_splits $(BUILD)/tests/test_sim_sharded_trial: $(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(filter-out %/sharded/main.o,$(SIM_SHARDED_O)) $(SIM_SHARDED_LIBS)
 	@mkdir -p $(@D)
 	@$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(SIM_SHARDED_LIBS) -Wl,--end-group $(ALL_LDFLAGS) $(LINK_ALL) -lcmocka

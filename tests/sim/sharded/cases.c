@@ -5,6 +5,7 @@
 
 #include "common/rng.h"
 #include "tests/sim/sharded/cases_apart.h"
+#include "tests/sim/sharded/cases_split.h"
 
 #define WORKERS_MOST 6
 #define STEP         4 /* that are done when the fault strikes */
@@ -196,7 +197,7 @@ static void case_of(uint64_t seed, struct play_case *what)
 	what->fault_count = 1 + (unsigned)rng_below(key, 0, draws++, 4);
 	for (unsigned i = 0; i < what->fault_count; i++)
 		what->faults[i] = (struct play_fault){ .kind = (enum play_fault_kind)rng_below(key,
-			                                   0, draws++, PLAY_FAULT_KINDS),
+			                                   0, draws++, PLAY_FAULT_DRAWN),
 			.victim = (unsigned)rng_below(key, 0, draws++,
 			    mesh_workers(&what->mesh) + what->spares + i),
 			.step = 3 + rng_below(key, 0, draws++, 5),
@@ -282,7 +283,7 @@ static void make_trial(uint64_t number, struct play_case *what)
 	}
 }
 
-void case_of_seed(uint64_t seed, struct play_case *what)
+static void case_unsplit(uint64_t seed, struct play_case *what)
 {
 	static const uint64_t kinds_of[] = { 0, CASE_UNEVEN_SEEDS, CASE_APART_SEEDS,
 		CASE_STREAM_SEEDS, CASE_JOIN_SEEDS };
@@ -313,6 +314,17 @@ void case_of_seed(uint64_t seed, struct play_case *what)
 	uint64_t number = seed - CASE_SCHEDULE_SEEDS;
 	case_of(kinds_of[number % 5] + number / 5, what);
 	make_schedule(what, number);
+}
+
+void case_of_seed(uint64_t seed, struct play_case *what)
+{
+	if (seed < CASE_SPLIT_SEEDS || seed >= CASE_TRIAL_SEEDS) {
+		case_unsplit(seed, what);
+		return;
+	}
+	uint64_t number = seed - CASE_SPLIT_SEEDS;
+	case_unsplit(case_split_of(number), what);
+	case_make_splits(number, what);
 }
 
 void case_name(const struct play_case *what, char *text, size_t bytes)

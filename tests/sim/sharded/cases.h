@@ -36,6 +36,8 @@
 #define CASE_COPIES_REMESH_SEEDS 8000000u
 /* From these on checkpoints are in shards: of the first kind of seeds, unequal ones, those that train apart, stream, get other plans or joins, are several copies or get another mesh, in turn. */
 #define CASE_SHARDS_SEEDS 9000000u
+/* From these on workers are divided into two groups that hear nothing of each other for a while, one of them perhaps nothing of memberd: at any instruction, one more fault of any of the seeds above, all kinds in turn, and in every second one instead of pauses and cuts too. */
+#define CASE_SPLIT_SEEDS 9500000u
 /* (All below 10,000,000, from where on the simulator itself stops nodes: tests/sim/sim.h.) From these on a replica loses a worker, as from CASE_JOIN_SEEDS on, and in three of four seeds who comes instead is slow: the replica is taken back. Other faults strike before, meanwhile and after it. */
 #define CASE_TRIAL_SEEDS 9700000u
 /* A mesh of at most six workers, perhaps spares, one to four faults in steps 2

@@ -171,7 +171,7 @@ static void make_smaller(struct play_case *what, uint64_t number, bool copies)
 		struct play_fault *fault = &what->faults[i];
 		uint64_t draw = rng_u64(rng_key(number, 0x6166, i), 0, 0);
 		if (i >= killed) {
-			fault->kind = (enum play_fault_kind)(draw % PLAY_FAULT_KINDS);
+			fault->kind = (enum play_fault_kind)(draw % PLAY_FAULT_DRAWN);
 			fault->in_remesh = i == killed;
 			fault->instruction = draw / 4 % 40;
 			fault->step = step + draw / 4 % 8 * PLAY_INNER_STEPS;

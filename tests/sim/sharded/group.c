@@ -167,8 +167,10 @@ static void on_decided(struct sim *sim, unsigned number, tr_status status,
 {
 	struct tr_group *g = group_of(sim, number);
 	return_memory(g);
-	if (status == TR_OK)
+	if (status == TR_OK) {
 		g->round = *round;
+		split_decided(g, round->round);
+	}
 	g->decided = status == TR_OK ? PLAY_COMMITTED : PLAY_AGAIN;
 	if (g->play->inside != g)
 		worker_wake(sim, number, 0);

@@ -7,7 +7,8 @@
 #include "tests/sim/sharded/play.h"
 
 const char *const play_fault_names[PLAY_FAULT_KINDS] = { "kill", "power-loss", "pause",
-	"short-pause", "cut", "cut-from-peers", "memberd-restart" };
+	"short-pause", "cut", "cut-from-peers", "memberd-restart", "split", "split-with-memberd",
+	"split-of-peers" };
 const char *const play_plant_names[PLAY_PLANT_COUNT] = { "none", "twice", "early", "shard", "apply",
 	"table", "silent", "forget", "moment", "new", "damage", "piece", "adds", "met", "copy",
 	"part", "carried", "given" };
@@ -32,6 +33,7 @@ static void strike(struct tr_group *g, const struct play_fault *fault)
 {
 	struct sim *sim = g->sim;
 	struct sim_node *node = &sim->nodes[g->number];
+	unsigned lost = 1;
 	sim_trace(sim, "n%u: %s at instruction %lu of step %lu", g->number,
 	    play_fault_names[fault->kind], (unsigned long)fault->instruction,
 	    (unsigned long)play_step(g) + 1);
@@ -53,15 +55,22 @@ static void strike(struct tr_group *g, const struct play_fault *fault)
 	case PLAY_MEMBERD_RESTART:
 		memberd_crash(sim);
 		break;
+	case PLAY_SPLIT:
+	case PLAY_SPLIT_WITH_MEMBERD:
+	case PLAY_SPLIT_OF_PEERS:
+		lost = split_strike(g, fault);
+		break;
 	case PLAY_FAULT_KINDS:
 		break;
 	}
 	g->play->struck++;
 	g->play->struck_us = sim->now_us;
-	sim->faults_done++;
+	sim->faults_done += lost;
 	if (fault->returns_us == 0)
 		return;
-	sim_at(sim, sim->now_us + fault->returns_us, SIM_FOLLOW, 0, 0, 0);
+	g->play->following += lost;
+	for (unsigned i = 0; i < lost; i++)
+		sim_at(sim, sim->now_us + fault->returns_us, SIM_FOLLOW, 0, 0, 0);
 	uint64_t settled = sim->now_us + fault->returns_us + SETTLE_US;
 	if (g->play->what.settles && settled > g->play->settled_us)
 		g->play->settled_us = settled;
@@ -131,6 +140,40 @@ static uint8_t *pack(const struct tr_group *g, size_t *bytes)
 	return packed;
 }
 
+static bool holds(const struct ranks *ranks, uint64_t peer, uint32_t shard)
+{
+	for (uint32_t i = 0; i < ranks->count; i++)
+		if (ranks->peers[i].peer == peer)
+			return ranks->peers[i].shard == shard;
+	return false;
+}
+
+/* Whether of each shard, as it was after the round before, a holder has part in this one. */
+static bool all_held(const struct ranks *before, const struct ranks *now)
+{
+	for (uint32_t shard = 0; shard < ranks_shards(&before->mesh); shard++) {
+		bool held = false;
+		for (uint32_t i = 0; i < now->count && !held; i++)
+			held = holds(before, now->peers[i].peer, shard);
+		if (!held)
+			return false;
+	}
+	return true;
+}
+
+/* Steps are lost with a shard alone. With ZeRO-1 moments may be, of shards whose parameters are there. */
+static void check_back(struct tr_group *g, uint64_t step, uint64_t before)
+{
+	struct play *play = g->play;
+	if (step > 0 && play->disk[step] == NULL)
+		sim_violation(g->sim, "S3: back to step %lu, of which there is no checkpoint",
+		    (unsigned long)step);
+	if (play->what.owners == 0 && play->ranks.count > 0 &&
+	    all_held(&play->ranks, &g->trainer->sharded->state->ranks))
+		sim_violation(g->sim, "S3: back from step %lu to step %lu, and no shard was lost",
+		    (unsigned long)before, (unsigned long)step);
+}
+
 /* The first to have applied it. */
 static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 {
@@ -147,10 +190,7 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 		play->steps_done++;
 	else if (step < before) {
 		play->backs++;
-		if (step > 0 && play->disk[step] == NULL)
-			sim_violation(g->sim,
-			    "S3: back to step %lu, of which there is no checkpoint",
-			    (unsigned long)step);
+		check_back(g, step, before);
 	} else if (step != before)
 		sim_violation(g->sim, "S3: round %lu makes step %lu of %lu", (unsigned long)round,
 		    (unsigned long)step, (unsigned long)before);
@@ -184,6 +224,7 @@ static void note_round(struct tr_group *g, uint64_t round, uint8_t *state)
 	play->met += g->trainer->sharded->meets;
 	play->dealing = *dealing;
 	play->mesh = *mesh;
+	play->ranks = common->ranks;
 	play->copies = common->ranks.copies;
 }
 

@@ -8,14 +8,16 @@
  *	trainer.c    the rest of the trainer; a disk with checkpoints
  *	replanner.c  other plans in the middle of a job
  *	play.c       a run: faults, and when it is over
+ *	split.c      faults that divide the workers into two groups
  *
  * At each commit is checked (beside what group and memberd must keep, check.c):
  *
  *	S1  all who have committed a round know the same: steps, samples, table of ranks
  *	S2  gradients, their norm, parameters and moments of each shard, loss and validation are one worker's, of this step
- *	S3  steps are done in their order, each once, and no sample twice; back only to a checkpoint that is whole
+ *	S3  steps are done in their order, each once, and no sample twice; back only to a checkpoint that is whole, and where a shard has gone with those who held it
  *	S4  nobody waits for ever, no worker ends
  *	S5  what is written as a checkpoint is one worker's state
+ *	S6  who is cut off from memberd commits no round after the one that was under way
  */
 #ifndef TR_TESTS_SIM_SHARDED_PLAY_H
 #define TR_TESTS_SIM_SHARDED_PLAY_H
@@ -47,6 +49,11 @@ enum play_fault_kind {
 	PLAY_CUT, /* from everybody, as long */
 	PLAY_CUT_FROM_PEERS,
 	PLAY_MEMBERD_RESTART,
+	PLAY_FAULT_DRAWN, /* one of those above, of most seeds */
+	/* Two groups that hear nothing of each other, the fault's `group` and the others; */
+	PLAY_SPLIT = PLAY_FAULT_DRAWN, /* memberd hears the others, */
+	PLAY_SPLIT_WITH_MEMBERD,       /* the group, */
+	PLAY_SPLIT_OF_PEERS,           /* both */
 	PLAY_FAULT_KINDS
 };
 extern const char *const play_fault_names[PLAY_FAULT_KINDS];
@@ -100,6 +107,8 @@ struct play_fault {
 	bool in_joins;  /* of any step in which shards come to newcomers, or they begin to work */
 	uint64_t returns_us; /* so long after it another worker is started; 0: none is */
 	uint64_t seen;       /* instructions */
+	uint32_t group;      /* of a split: a bit each node; the victim is in it */
+	uint64_t lasts_us;   /* the same: until it is healed */
 	bool done;
 };
 
@@ -208,10 +217,17 @@ struct play {
 	uint64_t joins,
 	    met; /* rounds in which shards came to newcomers; in which some of them began to work */
 	struct dealing dealing;
+	struct ranks ranks;                   /* of the newest round: who holds which shard */
 	uint64_t instructions[SIM_NODES_MAX]; /* of the step of the first fault */
 	uint64_t remesh_instructions[SIM_NODES_MAX];
 	uint64_t join_instructions[SIM_NODES_MAX];
 	unsigned struck;
+	struct {
+		uint32_t away;             /* nodes that do not hear memberd, a bit each */
+		uint64_t until_us, newest; /* that long; the newest round by then */
+		unsigned count;
+	} split;
+	unsigned following; /* workers that were started for others, or will be */
 	uint64_t told; /* times that a worker said that it gets on, while it worked on a shard */
 	unsigned
 	    rates_moved; /* times that a merge moved the base of the learning rates, at any worker */
@@ -289,6 +305,11 @@ void play_instruction(struct tr_group *g);
 void play_applied(struct tr_group *g);
 bool play_is_finished(struct sim *sim);
 void play_planted_table(struct tr_group *g); /* it got the others' state */
+
+/* ---- split.c ---- */
+/* The group and the others hear nothing of each other. Returns how many workers memberd may put out for it. */
+unsigned split_strike(struct tr_group *g, const struct play_fault *fault);
+void split_decided(struct tr_group *g, uint64_t round); /* committed: S6 */
 
 /* ---- group.c ---- */
 extern const struct sim_callers play_callers;
