@@ -6,7 +6,7 @@ chaos:
 	@scripts/venv.sh
 	@$(MAKE) -s $(JOBS) all
 	@build/venv/bin/python scripts/chaos.py --build $(BUILD) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
-# The same of sharded jobs, over meshes in turn; times from kills to next steps. See scripts/chaos_sharded.py.
+# The same of sharded jobs, over meshes and modes in turn, with nodes lost for good and clusters in halves; times from faults to next steps. See scripts/chaos_sharded.py.
 .PHONY: chaos-sharded
 chaos-sharded:
 	@scripts/deps.sh test

@@ -1,4 +1,4 @@
-"""Kills and pauses of workers and daemons of a cluster, and breaks of their connections, at random moments, for scripts/chaos.py and scripts/chaos_sharded.py. TRAIND_BUILD says whose daemons these are."""
+"""Kills and pauses of workers and daemons of a cluster, nodes that do not come back, breaks of their connections, and splits of the cluster into halves, at random moments, for scripts/chaos.py and scripts/chaos_sharded.py. TRAIND_BUILD says whose daemons these are."""
 import collections
 import os
 import pathlib
@@ -19,7 +19,7 @@ from stubs import pb  # noqa: E402
 
 
 class Strike:
-    """A kill or a pause: what it hit, and when."""
+    """A kill, a pause, a cut or a split: what it hit, and when."""
 
     def __init__(self, kind, peers, seconds=0.0):
         self.kind, self.peers, self.seconds, self.unix_ms = kind, peers, seconds, time.time() * 1e3
@@ -28,16 +28,19 @@ class Strike:
 
 class Chaos:
     def __init__(self, cluster, seed):
-        self.cluster = cluster
         self.random = random.Random(seed)
         self.counts = collections.Counter()
-        self.killed_peers = set()
-        self.first_rounds = {}  # of peers, as they told them first
-        self.pauses, self.paused_peers = 0, set()
-        self.cuts = 0
+        self.pauses, self.cuts, self.splits, self.newcomers = 0, 0, 0, 0
+        self.use(cluster)
         self.strikes = []
         self.returning = []  # threads that bring something back
         self.began = time.monotonic()
+
+    def use(self, cluster):
+        """From now on this one's. Peers are known by numbers of its own."""
+        self.cluster = cluster
+        self.killed_peers, self.paused_peers = set(), set()
+        self.first_rounds = {}  # of peers, as they told them first
 
     def say(self, text):
         print(f"{time.monotonic() - self.began:7.2f} s  {text}", flush=True)
@@ -49,9 +52,12 @@ class Chaos:
     # ---- what is there to kill
 
     def job_now(self, job):
-        """The job as memberd tells it, or None while memberd is away."""
+        """The job as memberd tells it, or None while memberd is away. Of one that all workers of are lost all nodes are needed again."""
         try:
-            return self.cluster.api().GetJob(pb.GetJobRequest(job_id=job), timeout=10)
+            now = self.cluster.api().GetJob(pb.GetJobRequest(job_id=job), timeout=10)
+            if now.state == pb.JOB_STATE_QUEUED and self.missing_nodes() > 0:
+                self.new_node()
+            return now
         except FileNotFoundError:  # its address: it starts just now
             return None
         except grpc.RpcError as error:
@@ -108,6 +114,33 @@ class Chaos:
         self.bring_back(node.start, f"traind {peer.node_name}", 1.0)
         return True
 
+    def kill_node(self, peer):
+        """Its machine is gone for good, if others are left: until the job has ended, or a new one comes."""
+        node = self.node_of(peer)
+        if node is None or sum(node.running() for node in self.cluster.nodes) < 3:
+            return False
+        self.killed_peers.add(peer.id)
+        self.strike("node for good", {peer.id})
+        node.kill9()
+        self.say(f"kill {self.kills + 1}: node {peer.node_name} under peer {peer.id}, for good")
+        return True
+
+    def new_node(self):
+        """Takes the place of one that is gone for good."""
+        node = self.cluster.add_node()
+        self.newcomers += 1
+        self.say(f"        {node.folder.name} is new")
+
+    def missing_nodes(self):
+        """So many are gone for good, and nobody has come for them."""
+        back = sum(thread.name.startswith("traind ") for thread in self.alive_threads())
+        return self.cluster.count - sum(node.running() for node in self.cluster.nodes) - back
+
+    def restart_missing(self):
+        for node in self.cluster.nodes:
+            if self.missing_nodes() > 0 and not node.running():
+                node.start().wait_serving()
+
     def kill_memberd(self, _):
         if not self.cluster.memberd.running() or any(thread.name == "memberd" for thread in self.alive_threads()):
             return False
@@ -153,6 +186,30 @@ class Chaos:
         self.cuts += broken
         self.say(f"        {broken} connections of traind {peer.node_name} under peer {peer.id} break")
 
+    def split(self, peers):
+        """The nodes are in two halves that hear nothing of each other, one of them nothing of memberd, for less or more than a heartbeat's timeout."""
+        names = [node.folder.name for node in self.cluster.nodes if node.running()]
+        if len(names) < 2 or any(thread.name == "split" for thread in self.alive_threads()):
+            return
+        away = self.random.sample(names, self.random.randint(1, len(names) - 1))
+        seconds = self.random.choice((0.4, 1.5, 2.5, 5.0))
+        lost = {peer.id for peer in peers if peer.node_name in away}
+        self.strike("split", lost, seconds)
+        self.paused_peers |= lost
+        self.cluster.split(away)
+        self.splits += 1
+        self.say(f"        {' and '.join(away)} (peers {sorted(lost)}) hear nothing of the other {len(names) - len(away)} and memberd for {seconds} s")
+
+        def heal():
+            time.sleep(seconds)
+            self.cluster.heal(away)
+            self.say("        the halves hear each other again")
+            self.paused_peers -= lost
+
+        thread = threading.Thread(target=heal, name="split")
+        thread.start()
+        self.returning.append(thread)
+
     def bring_back(self, start, name, within_s):
         delay = self.random.uniform(0, within_s)
 
@@ -168,14 +225,20 @@ class Chaos:
     def alive_threads(self):
         return [thread for thread in self.returning if thread.is_alive()]
 
-    def kill_one(self, peers):
-        """One kill by the dice, if the victim is still there; now and then a pause before it."""
-        kind = self.random.choices(("worker", "traind", "memberd"), (5, 4, 1))[0]
+    def kill_one(self, peers, for_good=False):
+        """One kill by the dice, if the victim is still there; now and then a pause before it, a cut, or a split where the cluster can be split. `for_good`: perhaps of a node that does not come back."""
+        kinds, weights = ("worker", "traind", "memberd"), (5, 4, 1)
+        if for_good:
+            kinds, weights = (*kinds, "node"), (*weights, 3)
+        kind = self.random.choices(kinds, weights)[0]
         victim = self.random.choice(peers)
         time.sleep(self.random.uniform(0, 0.3))
         others = [peer for peer in peers if peer.id != victim.id]
         if self.random.random() < 0.1 and len(others) > 1:
             self.pause(self.random.choice(others))
+        elif hasattr(self.cluster, "split"):
+            if self.random.random() < 0.4:
+                self.split(peers)
         elif self.random.random() < 0.2 and len(others) > 1:
             self.cut(self.random.choice(others))
         if getattr(self, f"kill_{kind}")(victim):

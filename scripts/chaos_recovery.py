@@ -9,7 +9,7 @@ class Recovery:
     """Milliseconds from a strike to the first step that was committed in a view without its victims."""
 
     def __init__(self, strike, lost, view, step, back, disturbed):
-        self.kind, self.back, self.disturbed = strike.kind, back, disturbed
+        self.kind, self.unix_ms, self.back, self.disturbed = strike.kind, strike.unix_ms, back, disturbed
         self.total = step - strike.unix_ms
         self.parts = dict(zip(PARTS, (lost - strike.unix_ms, view - lost, step - view)))
 
@@ -27,7 +27,9 @@ def recovery_of(strike, strikes, rows, events):
     if not view:
         return None
     number = int(re.match(r"view (\d+)", view[1])[1])
-    row = next((row for row in rows if row["view"] >= number and row["unix_ms"] >= lost[0]), None)
+    # Of a job that was queued again views are counted from 1 anew.
+    anew = first_after(lost[0], events, re.compile("goes on from checkpoint").search)
+    row = next((row for row in rows if row["unix_ms"] >= lost[0] and (row["view"] >= number or (anew and row["unix_ms"] > anew[0]))), None)
     if row is None:
         return None
     back = first_after(lost[0], events, re.compile("training goes back|goes on from checkpoint").search)

@@ -115,13 +115,17 @@ class Lab:
         return self
 
     def make(self, tls, more):
+        self.make_bridge()
+        self.serve("10.77.0.1:0", *(["--insecure"] if tls is None else ["--tls", str(tls)]), *more)
+
+    def make_bridge(self):
         self.run("ip", "netns", "add", self.name)
         self.namespaces.append(self.name)
-        self.inside("ip", "link", "add", "bridge", "type", "bridge")
+        # An address of its own: else it has that of some port, and another one whenever ports come or go, which machines learn half a minute late.
+        self.inside("ip", "link", "add", "bridge", "address", "02:00:0a:4d:00:01", "type", "bridge")
         self.inside("ip", "address", "add", "10.77.0.1/24", "dev", "bridge")
         self.inside("ip", "link", "set", "bridge", "up")
         self.inside("ip", "link", "set", "lo", "up")
-        self.serve("10.77.0.1:0", *(["--insecure"] if tls is None else ["--tls", str(tls)]), *more)
 
     def serve(self, address, *options):
         with open(self.folder / "memberd.log", "ab") as log:
