@@ -159,7 +159,8 @@ static tr_status check_name(struct reader *r, const yaml_node_t *nodes, uint32_t
 /* How many nodes and workers there are, and where each node is. */
 static tr_status count(struct reader *r, const yaml_node_t *nodes, uint32_t *n, uint32_t *workers)
 {
-	static const char *const keys[] = { "name", "workers", "speed", "memory", "site", NULL };
+	static const char *const keys[] = { "name", "workers", "speed", "memory", "site",
+		"card_gbit", "card_in_gbit", NULL };
 	if (nodes == NULL || nodes->type != YAML_SEQUENCE_NODE)
 		return refuse(r, nodes, "nodes", "a list of {name: ...}");
 	for (yaml_node_item_t *item = nodes->data.sequence.items.start;
@@ -185,6 +186,19 @@ static tr_status count(struct reader *r, const yaml_node_t *nodes, uint32_t *n, 
 	return *n > 0 ? TR_OK : refuse(r, nodes, "nodes", "at least one");
 }
 
+/* Where nobody says, it is left at 0. */
+static tr_status read_card(struct reader *r, const yaml_node_t *row, struct plan_node *node)
+{
+	double out = 0, in;
+	tr_status st = read_number(r, row, "card_gbit", 1e-9, &out);
+	in = out;
+	if (st == TR_OK)
+		st = read_number(r, row, "card_in_gbit", 1e-9, &in);
+	node->card_out_bytes_per_s = out * GBIT;
+	node->card_in_bytes_per_s = in * GBIT;
+	return st;
+}
+
 static tr_status read_nodes(struct reader *r, const yaml_node_t *nodes, struct plan_cluster *c)
 {
 	uint32_t next = 0;
@@ -195,6 +209,8 @@ static tr_status read_nodes(struct reader *r, const yaml_node_t *nodes, struct p
 		tr_status st = read_number(r, node, "speed", 1e-9, &worker.speed);
 		if (st == TR_OK)
 			st = read_bytes(r, node, &worker.memory_bytes);
+		if (st == TR_OK)
+			st = read_card(r, node, &c->nodes[i]);
 		if (st != TR_OK)
 			return st;
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", text_of(r, node, "name", ""));

@@ -2,6 +2,7 @@
  *
  *	nodes:                     # `workers` each (1); `speed` (1): of the machine that measures layers; `memory` of each worker
  *	  - {name: a, workers: 2, speed: 1, memory: 8GiB, site: here}
+ *	  - {name: c, card_gbit: 10, card_in_gbit: 1}      # all that it sends to others, and gets from them (as card_gbit); as its fastest link each way, where nothing is said
  *	busy: false                # all cores compute: what is sent takes their time
  *	inside: {ms: 0.01, gbit: 40}         # what workers of one node share
  *	between: {ms: 0.2, gbit: 1}          # any two nodes that no link names; each direction has so much

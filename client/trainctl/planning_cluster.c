@@ -300,6 +300,7 @@ static void fill(struct taking *t, uint32_t of_job, unsigned threads, struct pla
 		out->layer_s[i] = layer_of(t, i);
 		out->cores_part[i] = cores_part_of(t, i, of_job, threads);
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", node->name);
+		c->nodes[i].host = out->host_of[i];
 		for (uint32_t k = 0; k < t->take[i]; k++)
 			c->workers[next++] = (struct plan_worker){ i, 1,
 				node->memory_bytes / slots };

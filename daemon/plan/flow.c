@@ -12,9 +12,11 @@ tr_status flow_init(struct flow *flow, const struct flow_link *links, uint32_t c
 {
 	*flow = (struct flow){ .links = links, .link_count = count };
 	flow->sharing = calloc(count + 1u, sizeof(*flow->sharing));
+	flow->part_s = calloc(count + 1u, sizeof(*flow->part_s));
 	flow->carried_bytes = calloc(count + 1u, sizeof(*flow->carried_bytes));
 	flow->busy_s = calloc(count + 1u, sizeof(*flow->busy_s));
-	if (flow->sharing != NULL && flow->carried_bytes != NULL && flow->busy_s != NULL)
+	if (flow->sharing != NULL && flow->part_s != NULL && flow->carried_bytes != NULL &&
+	    flow->busy_s != NULL)
 		return TR_OK;
 	flow_finish(flow);
 	return tr_error_set(error, TR_ENOMEM, "no memory for %u links", count);
@@ -23,16 +25,34 @@ tr_status flow_init(struct flow *flow, const struct flow_link *links, uint32_t c
 void flow_finish(struct flow *flow)
 {
 	free(flow->sharing);
+	free(flow->part_s);
 	free(flow->carried_bytes);
 	free(flow->busy_s);
 	free(flow->transfers);
 	*flow = (struct flow){ 0 };
 }
 
-tr_status flow_start(struct flow *flow, uint32_t link, double bytes, uint64_t tag,
+/* One transfer more, or less, on each link of a way. */
+static void share(struct flow *flow, const struct flow_way *way, uint32_t more)
+{
+	for (uint32_t i = 0; i < way->count; i++) {
+		uint32_t link = way->links[i];
+		flow->sharing[link] += more;
+		flow->part_s[link] = flow->sharing[link] / flow->links[link].bandwidth_bytes_per_s;
+	}
+	for (uint32_t i = 0; i < flow->count; i++) {
+		struct flow_transfer *transfer = &flow->transfers[i];
+		transfer->byte_s = 0;
+		for (uint32_t k = 0; k < transfer->way.count; k++)
+			transfer->byte_s = fmax(transfer->byte_s,
+			    transfer->way.parts[k] * flow->part_s[transfer->way.links[k]]);
+	}
+}
+
+tr_status flow_start(struct flow *flow, const struct flow_way *way, double bytes, uint64_t tag,
     struct tr_error *error)
 {
-	assert(link < flow->link_count);
+	assert(way->count > 0 && way->count <= FLOW_WAY_LINKS);
 	if (flow->count == flow->room) {
 		uint32_t room = flow->room == 0 ? 16 : 2 * flow->room;
 		struct flow_transfer *more = realloc(flow->transfers, room * sizeof(*more));
@@ -41,24 +61,27 @@ tr_status flow_start(struct flow *flow, uint32_t link, double bytes, uint64_t ta
 		flow->transfers = more;
 		flow->room = room;
 	}
-	flow->transfers[flow->count++] = (struct flow_transfer){ tag, link,
-		isinf(flow->links[link].bandwidth_bytes_per_s) ? 0 : bytes };
-	flow->sharing[link]++;
-	flow->carried_bytes[link] += bytes;
+	for (uint32_t i = 0; i < way->count; i++) {
+		assert(way->links[i] < flow->link_count);
+		flow->carried_bytes[way->links[i]] += way->parts[i] * bytes;
+	}
+	struct flow_transfer *transfer = &flow->transfers[flow->count++];
+	*transfer = (struct flow_transfer){ .tag = tag, .way = *way, .left_bytes = bytes };
+	share(flow, way, 1);
+	if (transfer->byte_s <= 0) /* all its links are free */
+		transfer->left_bytes = 0;
 	return TR_OK;
 }
 
-static double left_s(const struct flow *flow, const struct flow_transfer *transfer)
+static double left_s(const struct flow_transfer *transfer)
 {
-	return transfer->left_bytes <= NOTHING_BYTES ? 0
-	                                             : transfer->left_bytes *
-	        flow->sharing[transfer->link] / flow->links[transfer->link].bandwidth_bytes_per_s;
+	return transfer->left_bytes <= NOTHING_BYTES ? 0 : transfer->left_bytes * transfer->byte_s;
 }
 
 /* Its bytes have left, or what rounding has left of them takes no time. */
 static bool is_done(const struct flow *flow, const struct flow_transfer *transfer)
 {
-	return flow->now_s + left_s(flow, transfer) <= flow->now_s;
+	return flow->now_s + left_s(transfer) <= flow->now_s;
 }
 
 double flow_next_s(const struct flow *flow)
@@ -66,7 +89,7 @@ double flow_next_s(const struct flow *flow)
 	double least = INFINITY;
 
 	for (uint32_t i = 0; i < flow->count; i++)
-		least = fmin(least, left_s(flow, &flow->transfers[i]));
+		least = fmin(least, left_s(&flow->transfers[i]));
 	return flow->now_s + least;
 }
 
@@ -77,9 +100,7 @@ void flow_advance(struct flow *flow, double to_s)
 	for (uint32_t i = 0; i < flow->count; i++) {
 		struct flow_transfer *transfer = &flow->transfers[i];
 		if (transfer->left_bytes > 0)
-			transfer->left_bytes -= passed *
-			    flow->links[transfer->link].bandwidth_bytes_per_s /
-			    flow->sharing[transfer->link];
+			transfer->left_bytes -= passed / transfer->byte_s;
 	}
 	for (uint32_t link = 0; link < flow->link_count; link++)
 		flow->busy_s[link] += flow->sharing[link] > 0 ? passed : 0;
@@ -91,9 +112,10 @@ bool flow_take(struct flow *flow, uint64_t *tag)
 	for (uint32_t i = 0; i < flow->count; i++) {
 		if (!is_done(flow, &flow->transfers[i]))
 			continue;
+		struct flow_way way = flow->transfers[i].way;
 		*tag = flow->transfers[i].tag;
-		flow->sharing[flow->transfers[i].link]--;
 		flow->transfers[i] = flow->transfers[--flow->count];
+		share(flow, &way, UINT32_MAX);
 		return true;
 	}
 	return false;

@@ -49,13 +49,20 @@ double plan_apart_merges(const struct plan_layout *l, double step_s)
 	return apart->steps > 0 ? 1 / apart->steps : fmin(1, step_s / apart->seconds);
 }
 
-/* One, of all parameters: of the rank that takes longest. */
+/* One, of all parameters: of the rank that takes longest, or of all that share a link. */
 static double all_s(const struct plan_layout *l, const struct plan *plan)
 {
 	double most = 0;
 
-	for (uint32_t rank = 0; rank < l->pp && l->dp > 1; rank++)
-		most = fmax(most, plan_layout_reduce_s(l, plan, rank));
+	for (uint32_t rank = 0; rank < l->pp; rank++)
+		l->uses[l->rings[rank].shared.link] = 0;
+	for (uint32_t rank = 0; rank < l->pp && l->dp > 1; rank++) {
+		const struct plan_crossing *shared = &l->rings[rank].shared;
+		double *of_all = &l->uses[shared->link];
+		*of_all += plan_layout_reduce_bytes(l, plan, rank) * shared->times /
+		    plan_layout_bandwidth(l, shared->link);
+		most = fmax(most, fmax(*of_all, plan_layout_reduce_s(l, plan, rank)));
+	}
 	return most + 2 * l->farthest_s + l->in->costs->round_s;
 }
 
@@ -66,8 +73,7 @@ double plan_apart_norm_s(const struct plan_layout *l)
 	for (uint32_t i = 0; i < l->dp * l->pp; i++) {
 		farthest = fmax(farthest, l->tp > 1 ? l->groups[i].latency_s : 0);
 		if (l->pp > 1)
-			farthest = fmax(farthest,
-			    l->in->cluster->links[l->forward[i].link].latency_s);
+			farthest = fmax(farthest, l->links[l->forward[i].parts[0].link].latency_s);
 	}
 	return 2 * farthest;
 }

@@ -19,6 +19,8 @@ tr_status plan_cluster_create(uint32_t nodes, uint32_t workers, struct plan_clus
 		plan_cluster_finish(&made);
 		return tr_error_set(error, TR_ENOMEM, "no memory for a cluster of %u nodes", nodes);
 	}
+	for (uint32_t i = 0; i < nodes; i++)
+		made.nodes[i].host = i;
 	*cluster = made;
 	return TR_OK;
 }
@@ -29,6 +31,21 @@ void plan_cluster_finish(struct plan_cluster *cluster)
 	free(cluster->workers);
 	free(cluster->links);
 	*cluster = (struct plan_cluster){ 0 };
+}
+
+static tr_status check_nodes(const struct plan_cluster *c, struct tr_error *error)
+{
+	for (uint32_t i = 0; i < c->node_count; i++) {
+		const struct plan_node *node = &c->nodes[i];
+		if (node->host > i || c->nodes[node->host].host != node->host)
+			return tr_error_set(error, TR_EINVAL,
+			    "the host of %s is number %u, which is no first node of one",
+			    node->name, node->host);
+		if (!(node->card_out_bytes_per_s >= 0) || !(node->card_in_bytes_per_s >= 0))
+			return tr_error_set(error, TR_EINVAL, "the card of %s has no bandwidth",
+			    node->name);
+	}
+	return TR_OK;
 }
 
 tr_status plan_cluster_check(const struct plan_cluster *c, struct tr_error *error)
@@ -50,5 +67,34 @@ tr_status plan_cluster_check(const struct plan_cluster *c, struct tr_error *erro
 				    c->nodes[from].name, c->nodes[to].name);
 		}
 	}
-	return TR_OK;
+	return check_nodes(c, error);
+}
+
+/* Of all links between a host and others, one way. */
+static double fastest(const struct plan_cluster *c, uint32_t host, bool out)
+{
+	double most = 0;
+
+	for (uint32_t here = 0; here < c->node_count; here++)
+		for (uint32_t other = 0; other < c->node_count && c->nodes[here].host == host;
+		     other++)
+			if (c->nodes[other].host != host)
+				most = fmax(most,
+				    plan_cluster_link(c, out ? here : other, out ? other : here)
+				        ->bandwidth_bytes_per_s);
+	return most > 0 ? most : INFINITY;
+}
+
+double plan_cluster_card_out(const struct plan_cluster *c, uint32_t host)
+{
+	double given = c->nodes[host].card_out_bytes_per_s;
+
+	return given > 0 ? given : fastest(c, host, true);
+}
+
+double plan_cluster_card_in(const struct plan_cluster *c, uint32_t host)
+{
+	double given = c->nodes[host].card_in_bytes_per_s;
+
+	return given > 0 ? given : fastest(c, host, false);
 }

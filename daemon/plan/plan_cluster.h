@@ -3,6 +3,11 @@
  * Two nodes have a link in each direction, which all that goes from the one to the other shares. What workers of one node send to
  * each other shares one link too, the node's own: its memory, or its switch.
  *
+ * All that leaves a host goes through its card, and so does all that comes in, the other way: nodes of one host share it. A card that nobody gives is as fast as the fastest link of its
+ * host in that direction. That is what is known of it: links are measured one at a time (each host with one other at a time), so a link carries no more than the cards at its ends, and a
+ * card no less than its fastest link. It may be faster (a server to which many homes are near, over 1 Gbit/s, of which each takes 20 Mbit/s); then its owner says so. That
+ * it is as fast as all its links together, which was assumed before, is true of next to no host: two neighbours in one rack share the cable of the third.
+ *
  *	struct plan_cluster cluster;
  *	st = plan_cluster_create(2, 4, &cluster, &error);
  *	cluster.workers[0] = (struct plan_worker){ .node = 0, .speed = 1, .memory_bytes = 8 << 30 };   // and so on
@@ -23,6 +28,8 @@
 
 struct plan_node {
 	char name[TR_NAME_MAX];
+	uint32_t host; /* the first node on the same one: itself, as created */
+	double card_out_bytes_per_s, card_in_bytes_per_s; /* of that host; 0: of its fastest link */
 };
 
 struct plan_worker {
@@ -39,12 +46,12 @@ struct plan_cluster {
 	struct flow_link *links; /* [node_count * node_count], from * node_count + to */
 };
 
-/* Zeroed but for the sizes. TR_EINVAL: none, or more than TR_GROUP_PEERS_MAX; TR_ENOMEM. */
+/* Zeroed but for the sizes, each node a host. TR_EINVAL: none, or more than TR_GROUP_PEERS_MAX; TR_ENOMEM. */
 tr_status plan_cluster_create(uint32_t nodes, uint32_t workers, struct plan_cluster *cluster,
     struct tr_error *error);
 void plan_cluster_finish(struct plan_cluster *cluster); /* accepts a zeroed one */
 
-/* TR_EINVAL: a worker without speed, memory or node, a link without bandwidth; the words name it. */
+/* TR_EINVAL: a worker without speed, memory or node, a node without host, a card or a link without bandwidth; the words name it. */
 tr_status plan_cluster_check(const struct plan_cluster *cluster, struct tr_error *error);
 
 /* Between two nodes; the same node twice: its own. */
@@ -53,6 +60,10 @@ static inline struct flow_link *plan_cluster_link(const struct plan_cluster *clu
 {
 	return &cluster->links[(size_t)from * cluster->node_count + to];
 }
+
+/* What a host can send to all others together, or get from them: as it was given, else of its fastest link. INFINITY: there is no other host. */
+double plan_cluster_card_out(const struct plan_cluster *cluster, uint32_t host);
+double plan_cluster_card_in(const struct plan_cluster *cluster, uint32_t host);
 
 /* Number of the link from one worker to another. */
 static inline uint32_t plan_cluster_way(const struct plan_cluster *cluster, uint32_t from_worker,

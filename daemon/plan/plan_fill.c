@@ -67,44 +67,67 @@ static struct work work_of(const struct plan_layout *l, uint32_t replica)
 	return work;
 }
 
-/* What one microbatch's boundaries take on their way, and how long the busiest link of each direction carries them. */
+/* What one microbatch's boundaries take on their way, and how long the busiest link or card of each direction carries them: of both, where they are sent at the same time. */
 struct way {
 	double sum_s, forward_s, backward_s;
 };
 
-static struct way way_of(struct plan_layout *l, uint32_t replica)
+/* The most that a link or a card carries of all boundaries that go one way, or of all. */
+static double carried_s(struct plan_layout *l, uint32_t replica, bool forward, bool backward)
+{
+	double boundary = l->of_tp->boundary_bytes * l->cost->sequences, most = 0;
+	const struct plan_edge *to = &l->forward[replica * l->pp],
+	                       *back = &l->backward[replica * l->pp];
+
+	for (uint32_t pass = 0; pass < 2; pass++) {
+		for (uint32_t stage = 0; stage + 1 < l->stages && l->pp > 1; stage++) {
+			const struct plan_part *there = to[stage % l->pp].parts,
+			                       *here = back[(stage + 1) % l->pp].parts;
+			for (uint32_t k = 0; k < PLAN_PARTS; k++) {
+				double *sums[] = { &l->uses[there[k].link], &l->uses[here[k].link] };
+				*sums[0] = pass == 0 ? 0
+				                     : *sums[0] +
+				        (forward ? plan_layout_part_s(l, &there[k], boundary) : 0);
+				*sums[1] = pass == 0 ? 0
+				                     : *sums[1] +
+				        (backward ? plan_layout_part_s(l, &here[k], boundary) : 0);
+				most = fmax(most, fmax(*sums[0], *sums[1]));
+			}
+		}
+	}
+	return most;
+}
+
+static struct way way_of(struct plan_layout *l, const struct plan *plan, uint32_t replica)
 {
 	double boundary = l->of_tp->boundary_bytes * l->cost->sequences;
 	const struct plan_edge *to = &l->forward[replica * l->pp],
 	                       *back = &l->backward[replica * l->pp];
 	struct way way = { 0 };
 
-	for (uint32_t stage = 0; stage + 1 < l->stages && l->pp > 1; stage++) {
-		uint32_t rank = stage % l->pp, next = (stage + 1) % l->pp;
-		double forward_s = plan_layout_edge_s(l, &to[rank], boundary),
-		       backward_s = plan_layout_edge_s(l, &back[next], boundary);
-		way.sum_s += forward_s + l->in->cluster->links[to[rank].link].latency_s +
-		    backward_s + l->in->cluster->links[back[next].link].latency_s;
-		l->uses[to[rank].link] = l->uses[back[next].link] = 0;
+	if (l->pp == 1)
+		return way;
+	for (uint32_t stage = 0; stage + 1 < l->stages; stage++) {
+		const struct plan_edge *there = &to[stage % l->pp],
+		                       *here = &back[(stage + 1) % l->pp];
+		way.sum_s += plan_layout_edge_s(l, there, boundary) +
+		    l->links[there->parts[0].link].latency_s +
+		    plan_layout_edge_s(l, here, boundary) + l->links[here->parts[0].link].latency_s;
 	}
-	for (uint32_t stage = 0; stage + 1 < l->stages && l->pp > 1; stage++) {
-		uint32_t rank = stage % l->pp, next = (stage + 1) % l->pp;
-		l->uses[to[rank].link] += plan_layout_edge_s(l, &to[rank], boundary);
-		way.forward_s = fmax(way.forward_s, l->uses[to[rank].link]);
-		l->uses[back[next].link] += plan_layout_edge_s(l, &back[next], boundary);
-		way.backward_s = fmax(way.backward_s, l->uses[back[next].link]);
-	}
+	/* GPipe sends one way, then the other. */
+	bool turns = plan->choice.kind == SCHEDULE_GPIPE;
+	way.forward_s = carried_s(l, replica, true, !turns);
+	way.backward_s = turns ? carried_s(l, replica, false, true) : way.forward_s;
 	return way;
 }
 
 static struct pace pace_of(struct plan_layout *l, const struct plan *plan, uint32_t replica)
 {
 	struct work work = work_of(l, replica);
-	struct way way = way_of(l, replica);
+	struct way way = way_of(l, plan, replica);
 	double chunks = plan->choice.chunks, cycle;
 
-	/* GPipe has its forwards behind one another, then its backwards; the others take turns. A link that carries both ways of two boundaries is
-	 * counted twice in both cases. */
+	/* GPipe has its forwards behind one another, then its backwards; the others take turns. */
 	if (plan->choice.kind == SCHEDULE_GPIPE)
 		cycle = fmax(work.forward_s, way.forward_s) + fmax(work.backward_s, way.backward_s);
 	else
@@ -239,18 +262,23 @@ void plan_refill(struct plan_layout *layout, const struct plan *plan)
 	plan_layout_times(layout, plan);
 }
 
-/* Of gradients, behind the last backward: buckets go while it runs, and other ranks end later. */
-static double reduction_s(const struct plan_layout *l, const struct plan *plan)
+/* Of gradients, behind the last backward: buckets go while it runs, and other ranks end later. Ranks that end after this one put theirs on the same link. */
+static double reduction_s(struct plan_layout *l, const struct plan *plan)
 {
 	double worst = 0, earlier = 0;
 
+	for (uint32_t rank = 0; rank < l->pp; rank++)
+		l->uses[l->rings[rank].shared.link] = 0;
 	for (uint32_t rank = 0; rank < l->pp && plan_apart_summed(l) > 1; rank++) {
+		const struct plan_crossing *shared = &l->rings[rank].shared;
 		double backward = l->stage_s[rank].backward_s,
-		       takes = plan_layout_reduce_s(l, plan, rank);
-		double buckets = plan->layers_of[rank];
+		       alone = plan_layout_reduce_s(l, plan, rank);
+		double buckets = plan->layers_of[rank], *of_all = &l->uses[shared->link];
+		*of_all += plan_layout_reduce_bytes(l, plan, rank) * shared->times /
+		    plan_layout_bandwidth(l, shared->link);
 		double left = l->in->cluster->busy || l->in->batch_parts > 0
-		    ? takes
-		    : fmax(takes / buckets, takes - backward * (1 - 1 / buckets));
+		    ? fmax(alone, *of_all)
+		    : fmax(alone / buckets, fmax(alone, *of_all) - backward * (1 - 1 / buckets));
 		worst = fmax(worst, left - earlier);
 		earlier += backward;
 	}
@@ -271,18 +299,11 @@ double plan_update_s(const struct plan_layout *l, const struct plan *plan, uint3
 /* New parameters to who does not own their moments. */
 static double pieces_s(const struct plan_layout *l, const struct plan *plan)
 {
-	const struct plan_cluster *c = l->in->cluster;
-	uint32_t links = c->node_count * c->node_count;
-	double most = 0;
-
 	if (plan->choice.owners == 0 || plan->choice.owners >= l->dp)
 		return 0;
-	memset(l->uses, 0, links * sizeof(*l->uses));
+	memset(l->uses, 0, l->link_count * sizeof(*l->uses));
 	plan_layout_add_pieces(l, plan, l->uses);
-	for (uint32_t i = 0; i < links; i++)
-		if (l->uses[i] > 0)
-			most = fmax(most, l->uses[i] / c->links[i].bandwidth_bytes_per_s);
-	return most + 2 * l->farthest_s;
+	return plan_layout_busiest_s(l, l->uses) + 2 * l->farthest_s;
 }
 
 double plan_after_reduction_s(const struct plan_layout *l, const struct plan *plan)

@@ -14,8 +14,7 @@
 
 static bool allocate(struct plan_layout *l)
 {
-	size_t workers = l->in->cluster->worker_count,
-	       links = (size_t)l->in->cluster->node_count * l->in->cluster->node_count;
+	size_t workers = l->in->cluster->worker_count, links = l->link_count;
 
 	l->groups = calloc(workers, sizeof(*l->groups));
 	l->forward = calloc(workers, sizeof(*l->forward));
@@ -25,9 +24,25 @@ static bool allocate(struct plan_layout *l)
 	l->stage_exchange_s = calloc(workers * TR_SCHEDULE_CHUNKS_MAX, sizeof(*l->stage_exchange_s));
 	l->bytes = calloc(links, sizeof(*l->bytes));
 	l->uses = calloc(links, sizeof(*l->uses));
+	l->own_uses = calloc(links, sizeof(*l->own_uses));
+	l->links = calloc(links, sizeof(*l->links));
 	return l->groups != NULL && l->forward != NULL && l->backward != NULL && l->rings != NULL &&
 	    l->stage_s != NULL && l->stage_exchange_s != NULL && l->bytes != NULL &&
-	    l->uses != NULL;
+	    l->uses != NULL && l->own_uses != NULL && l->links != NULL;
+}
+
+/* Cards have no latency: links have what there is between two nodes. */
+static void copy_links(struct plan_layout *l)
+{
+	const struct plan_cluster *c = l->in->cluster;
+	uint32_t nodes = c->node_count;
+	struct flow_link *out = &l->links[nodes * nodes], *in = &out[nodes];
+
+	memcpy(l->links, c->links, (size_t)nodes * nodes * sizeof(*l->links));
+	for (uint32_t host = 0; host < nodes; host++) {
+		out[host] = (struct flow_link){ 0, plan_cluster_card_out(c, host) };
+		in[host] = (struct flow_link){ 0, plan_cluster_card_in(c, host) };
+	}
 }
 
 struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_error *error)
@@ -37,8 +52,10 @@ struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_er
 
 	if (st == TR_OK && in->batch == 0)
 		st = tr_error_set(error, TR_EINVAL, "a batch of no sequences");
-	if (layout != NULL)
+	if (layout != NULL) {
 		layout->in = in;
+		layout->link_count = in->cluster->node_count * (in->cluster->node_count + 2);
+	}
 	if (st == TR_OK && (layout == NULL || !allocate(layout)))
 		st = tr_error_set(error, TR_ENOMEM, "no memory to plan for %u workers",
 		    in->cluster->worker_count);
@@ -46,6 +63,7 @@ struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_er
 		st = plan_costs_derive(in->model, in->sequence_length, in->costs, layout->derived,
 		    error);
 	if (st == TR_OK) {
+		copy_links(layout);
 		plan_costs_split_rows(in->model, in->sequence_length, in->costs, layout->derived,
 		    layout->split, layout->own);
 		return layout;
@@ -66,6 +84,8 @@ void plan_layout_destroy(struct plan_layout *layout)
 	free(layout->stage_exchange_s);
 	free(layout->bytes);
 	free(layout->uses);
+	free(layout->own_uses);
+	free(layout->links);
 	free(layout);
 }
 
@@ -85,214 +105,6 @@ const struct plan_cost *plan_layout_cost(const struct plan_layout *layout,
 		return of[i].possible ? &at[i] : NULL;
 	}
 	return NULL;
-}
-
-/* Ranks count along tp, then dp, then pp (mesh.h). */
-static uint32_t worker_at(const struct plan_layout *l, const struct plan *plan, uint32_t replica,
-    uint32_t rank, uint32_t tp)
-{
-	return plan->worker_of[(rank * l->dp + replica) * l->tp + tp];
-}
-
-static void clear_uses(struct plan_layout *l)
-{
-	size_t nodes = l->in->cluster->node_count;
-
-	memset(l->uses, 0, nodes * nodes * sizeof(*l->uses));
-}
-
-static double bandwidth(const struct plan_layout *l, uint32_t link)
-{
-	return l->in->cluster->links[link].bandwidth_bytes_per_s;
-}
-
-/* The tensor-parallel rings of all groups. */
-static void place_groups(struct plan_layout *l, const struct plan *plan)
-{
-	const struct plan_cluster *c = l->in->cluster;
-
-	clear_uses(l);
-	for (uint32_t i = 0; i < l->dp * l->pp; i++) {
-		const uint16_t *workers = &plan->worker_of[(i % l->pp * l->dp + i / l->pp) * l->tp];
-		struct plan_group *group = &l->groups[i];
-		*group = (struct plan_group){ .speed = INFINITY };
-		for (uint32_t t = 0; t < l->tp; t++) {
-			group->speed = fmin(group->speed, c->workers[workers[t]].speed);
-			if (l->tp == 1)
-				continue;
-			uint32_t way = plan_cluster_way(c, workers[t], workers[(t + 1) % l->tp]);
-			l->uses[way]++;
-			group->latency_s = fmax(group->latency_s, c->links[way].latency_s);
-		}
-	}
-	for (uint32_t i = 0; i < l->dp * l->pp && l->tp > 1; i++) {
-		const uint16_t *workers = &plan->worker_of[(i % l->pp * l->dp + i / l->pp) * l->tp];
-		for (uint32_t t = 0; t < l->tp; t++) {
-			uint32_t way = plan_cluster_way(c, workers[t], workers[(t + 1) % l->tp]);
-			l->groups[i].seconds_a_byte = fmax(l->groups[i].seconds_a_byte,
-			    l->uses[way] / bandwidth(l, way));
-		}
-	}
-}
-
-/* Of the tp streams of a pair of pipeline ranks, those on the link that has least for them; `share` is all replicas' streams there. */
-static struct plan_edge slowest_edge(const struct plan_layout *l, const struct plan *plan,
-    uint32_t replica, uint32_t from, uint32_t to)
-{
-	struct plan_edge edge = { 0 };
-	double slowest = -1;
-
-	for (uint32_t t = 0; t < l->tp; t++) {
-		uint32_t way = plan_cluster_way(l->in->cluster,
-		    worker_at(l, plan, replica, from, t), worker_at(l, plan, replica, to, t));
-		double takes = l->uses[way] / bandwidth(l, way);
-		if (takes > slowest) {
-			slowest = takes;
-			edge = (struct plan_edge){ .link = way, .share = l->uses[way] };
-		}
-		edge.streams += edge.link == way;
-	}
-	return edge;
-}
-
-static void add_uses(struct plan_layout *l, const struct plan *plan, uint32_t replica, double what)
-{
-	for (uint32_t rank = 0; rank < l->pp; rank++) {
-		uint32_t next = (rank + 1) % l->pp;
-		if (next == 0 && l->stages == l->pp)
-			continue;
-		for (uint32_t t = 0; t < l->tp; t++) {
-			uint32_t here = worker_at(l, plan, replica, rank, t),
-			         there = worker_at(l, plan, replica, next, t);
-			l->uses[plan_cluster_way(l->in->cluster, here, there)] += what;
-			l->uses[plan_cluster_way(l->in->cluster, there, here)] += what;
-		}
-	}
-}
-
-/* A replica has of a link what its streams are of all replicas' streams; l->uses is what the others have there. */
-static void share_edge(const struct plan_layout *l, struct plan_edge *edge)
-{
-	edge->share = edge->share > 0 ? (edge->share - l->uses[edge->link]) / edge->share : 1;
-}
-
-static void place_pipeline(struct plan_layout *l, const struct plan *plan)
-{
-	clear_uses(l);
-	for (uint32_t replica = 0; replica < l->dp && l->pp > 1; replica++)
-		add_uses(l, plan, replica, 1);
-	for (uint32_t replica = 0; replica < l->dp && l->pp > 1; replica++) {
-		struct plan_edge *forward = &l->forward[replica * l->pp],
-		                 *backward = &l->backward[replica * l->pp];
-		for (uint32_t rank = 0; rank < l->pp; rank++) {
-			forward[rank] = slowest_edge(l, plan, replica, rank, (rank + 1) % l->pp);
-			backward[rank] = slowest_edge(l, plan, replica, rank,
-			    (rank + l->pp - 1) % l->pp);
-		}
-		add_uses(l, plan, replica, -1);
-		for (uint32_t rank = 0; rank < l->pp; rank++) {
-			share_edge(l, &forward[rank]);
-			share_edge(l, &backward[rank]);
-		}
-		add_uses(l, plan, replica, 1);
-	}
-}
-
-/* Workers of one dp group in the order of their ring: those of a node together, then the nearest node (most bandwidth, then least
- * latency). */
-void plan_layout_ring(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
-    uint32_t tp, uint32_t *order)
-{
-	const struct plan_cluster *c = l->in->cluster;
-
-	for (uint32_t i = 0; i < l->dp; i++)
-		order[i] = worker_at(l, plan, i, rank, tp);
-	for (uint32_t i = 1; i < l->dp; i++) {
-		uint32_t best = i;
-		for (uint32_t j = i; j < l->dp; j++) {
-			const struct flow_link
-			    *a = &c->links[plan_cluster_way(c, order[i - 1], order[j])],
-			    *b = &c->links[plan_cluster_way(c, order[i - 1], order[best])];
-			bool here = c->workers[order[j]].node == c->workers[order[i - 1]].node,
-			     best_here = c->workers[order[best]].node ==
-			    c->workers[order[i - 1]].node;
-			if (here != best_here) {
-				best = here ? j : best;
-				continue;
-			}
-			if (a->bandwidth_bytes_per_s > b->bandwidth_bytes_per_s ||
-			    (a->bandwidth_bytes_per_s == b->bandwidth_bytes_per_s &&
-			        a->latency_s < b->latency_s))
-				best = j;
-		}
-		uint32_t taken = order[best];
-		order[best] = order[i];
-		order[i] = taken;
-	}
-}
-
-static void place_rings(struct plan_layout *l, const struct plan *plan)
-{
-	const struct plan_cluster *c = l->in->cluster;
-	uint32_t ways[PLAN_WORKERS_MAX], order[PLAN_WORKERS_MAX];
-
-	clear_uses(l);
-	for (uint32_t rank = 0; rank < l->pp; rank++) {
-		struct plan_ring *ring = &l->rings[rank];
-		uint32_t count = 0;
-		double slowest = -1;
-		*ring = (struct plan_ring){ 0 };
-		for (uint32_t t = 0; t < l->tp && l->dp > 1; t++) {
-			plan_layout_ring(l, plan, rank, t, order);
-			for (uint32_t i = 0; i < l->dp; i++)
-				ways[count++] = plan_cluster_way(c, order[i],
-				    order[(i + 1) % l->dp]);
-		}
-		for (uint32_t i = 0; i < count; i++)
-			l->uses[ways[i]]++;
-		for (uint32_t i = 0; i < count; i++) {
-			double takes = l->uses[ways[i]] / bandwidth(l, ways[i]);
-			ring->latency_s = fmax(ring->latency_s, c->links[ways[i]].latency_s);
-			if (takes > slowest) {
-				slowest = takes;
-				ring->link = ways[i];
-				ring->crossings = l->uses[ways[i]];
-			}
-		}
-		for (uint32_t i = 0; i < count; i++)
-			l->uses[ways[i]] = 0;
-	}
-}
-
-/* The commit of a round goes there and back. */
-static double farthest(const struct plan_layout *l, const struct plan *plan)
-{
-	const struct plan_cluster *c = l->in->cluster;
-	bool used[PLAN_WORKERS_MAX] = { false };
-	double most = 0;
-
-	for (uint32_t i = 0; i < l->dp * l->pp * l->tp; i++)
-		used[c->workers[plan->worker_of[i]].node] = true;
-	for (uint32_t from = 0; from < c->node_count; from++)
-		for (uint32_t to = 0; to < c->node_count && used[from]; to++)
-			if (used[to] && l->dp * l->pp * l->tp > 1)
-				most = fmax(most, plan_cluster_link(c, from, to)->latency_s);
-	return most;
-}
-
-void plan_layout_place(struct plan_layout *l, const struct plan *plan)
-{
-	const struct plan_choice *choice = &plan->choice;
-
-	l->dp = choice->mesh.size[MESH_DP];
-	l->pp = choice->mesh.size[MESH_PP];
-	l->tp = choice->mesh.size[MESH_TP];
-	l->stages = l->pp * choice->chunks;
-	l->cost = plan_layout_cost(l, choice, &l->of_tp);
-	place_groups(l, plan);
-	place_pipeline(l, plan);
-	place_rings(l, plan);
-	l->farthest_s = farthest(l, plan);
 }
 
 /* Sums over tp of one microbatch. */
@@ -444,11 +256,6 @@ void plan_layout_times(struct plan_layout *l, const struct plan *plan)
 	}
 }
 
-double plan_layout_edge_s(const struct plan_layout *l, const struct plan_edge *edge, double bytes)
-{
-	return edge->streams * bytes / (bandwidth(l, edge->link) * edge->share);
-}
-
 uint64_t plan_layout_parameters(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
 	const struct plan_derived *of = l->of_tp;
@@ -498,7 +305,8 @@ double plan_layout_reduce_s(const struct plan_layout *l, const struct plan *plan
 	const struct plan_ring *ring = &l->rings[rank];
 
 	return 2 * ring->latency_s * plan_layout_levels(l) +
-	    plan_layout_reduce_bytes(l, plan, rank) * ring->crossings / bandwidth(l, ring->link);
+	    plan_layout_reduce_bytes(l, plan, rank) * ring->alone.times /
+	    plan_layout_bandwidth(l, ring->alone.link);
 }
 
 static void tensor_traffic(struct plan_layout *l, const struct plan *plan, uint32_t replica,
@@ -520,8 +328,10 @@ static void tensor_traffic(struct plan_layout *l, const struct plan *plan, uint3
 	}
 	bytes *= (double)l->cost->sequences * plan->microbatches_of[replica];
 	for (uint32_t t = 0; t < l->tp && l->tp > 1; t++)
-		l->bytes[plan_cluster_way(l->in->cluster, worker_at(l, plan, replica, rank, t),
-		    worker_at(l, plan, replica, rank, (t + 1) % l->tp))] += bytes;
+		plan_layout_use(l,
+		    plan_cluster_way(l->in->cluster, plan_layout_worker(l, plan, replica, rank, t),
+		        plan_layout_worker(l, plan, replica, rank, (t + 1) % l->tp)),
+		    bytes, l->bytes);
 }
 
 static void pipeline_traffic(struct plan_layout *l, const struct plan *plan, uint32_t replica)
@@ -531,10 +341,13 @@ static void pipeline_traffic(struct plan_layout *l, const struct plan *plan, uin
 
 	for (uint32_t stage = 0; stage + 1 < l->stages && l->pp > 1; stage++) {
 		for (uint32_t t = 0; t < l->tp; t++) {
-			uint32_t here = worker_at(l, plan, replica, stage % l->pp, t),
-			         there = worker_at(l, plan, replica, (stage + 1) % l->pp, t);
-			l->bytes[plan_cluster_way(l->in->cluster, here, there)] += bytes;
-			l->bytes[plan_cluster_way(l->in->cluster, there, here)] += bytes;
+			uint32_t here = plan_layout_worker(l, plan, replica, stage % l->pp, t),
+			         there = plan_layout_worker(l, plan, replica, (stage + 1) % l->pp,
+			             t);
+			plan_layout_use(l, plan_cluster_way(l->in->cluster, here, there), bytes,
+			    l->bytes);
+			plan_layout_use(l, plan_cluster_way(l->in->cluster, there, here), bytes,
+			    l->bytes);
 		}
 	}
 }
@@ -555,9 +368,11 @@ void plan_layout_add_pieces(const struct plan_layout *l, const struct plan *plan
 		for (uint32_t i = 0; i < l->dp * l->dp * l->tp && piece > 0; i++) {
 			uint32_t tp = i % l->tp, to = i / l->tp % l->dp, from = i / l->tp / l->dp;
 			if (!owners_owns(plan->choice.owners, l->dp, to, from))
-				bytes[plan_cluster_way(l->in->cluster,
-				    worker_at(l, plan, from, rank, tp),
-				    worker_at(l, plan, to, rank, tp))] += piece;
+				plan_layout_use(l,
+				    plan_cluster_way(l->in->cluster,
+				        plan_layout_worker(l, plan, from, rank, tp),
+				        plan_layout_worker(l, plan, to, rank, tp)),
+				    piece, bytes);
 		}
 	}
 }
@@ -568,19 +383,19 @@ void plan_layout_traffic(struct plan_layout *l, const struct plan *plan)
 	uint32_t order[PLAN_WORKERS_MAX];
 	double sums = l->in->apart.on ? plan_apart_merges(l, plan->times.step_s) : 1;
 
-	memset(l->bytes, 0, (size_t)c->node_count * c->node_count * sizeof(*l->bytes));
+	memset(l->bytes, 0, l->link_count * sizeof(*l->bytes));
 	for (uint32_t replica = 0; replica < l->dp; replica++) {
 		for (uint32_t rank = 0; rank < l->pp; rank++)
 			tensor_traffic(l, plan, replica, rank);
 		pipeline_traffic(l, plan, replica);
 	}
-	plan_table_traffic(l, plan);
+	plan_table_traffic(l, plan, l->bytes);
 	plan_layout_add_pieces(l, plan, l->bytes);
-	plan_shared_traffic(l, plan);
+	plan_shared_traffic(l, plan, l->bytes);
 	for (uint32_t i = 0; i < l->pp * l->tp && l->dp > 1; i++) {
 		plan_layout_ring(l, plan, i / l->tp, i % l->tp, order);
 		for (uint32_t j = 0; j < l->dp; j++)
-			l->bytes[plan_cluster_way(c, order[j], order[(j + 1) % l->dp])] += sums *
-			    plan_layout_reduce_bytes(l, plan, i / l->tp);
+			plan_layout_use(l, plan_cluster_way(c, order[j], order[(j + 1) % l->dp]),
+			    sums * plan_layout_reduce_bytes(l, plan, i / l->tp), l->bytes);
 	}
 }

@@ -2,6 +2,8 @@
  *
  * Sums over tp and over dp go round rings, of whose edges the slowest rules; a link that several rings or several neighbours in the
  * pipeline use at the same time is shared by them in equal parts. Rings over dp visit nodes one after another, the nearest first.
+ *
+ * Cards are links here too: behind those between nodes come what leaves each host, then what comes in (plan_cluster.h). What goes from one host to another takes three of them.
  */
 #ifndef TR_DAEMON_PLAN_PLAN_LAYOUT_H
 #define TR_DAEMON_PLAN_PLAN_LAYOUT_H
@@ -54,17 +56,29 @@ struct plan_group {
 	double seconds_a_byte; /* that one worker sends */
 };
 
-/* What one pipeline rank sends to the next, or back. */
-struct plan_edge {
+/* What a pipeline rank's tp workers have on one link, when they send to the next, or back. */
+struct plan_part {
 	uint32_t link;
-	double streams; /* of its tp workers, that go over this link */
-	double share;   /* of the link's bandwidth, for its replica */
+	double streams; /* that go over it; 0: none, and there is no such link */
+	double share;   /* of its bandwidth, for the replica */
+};
+
+/* The link between nodes that is slowest for them, the card by which they leave, the one by which they come in. */
+enum { PLAN_PARTS = 3 };
+struct plan_edge {
+	struct plan_part parts[PLAN_PARTS];
+};
+
+/* The rings of all tp workers of a pipeline rank on one link. */
+struct plan_crossing {
+	uint32_t link;
+	double times;
 };
 
 /* Gradients of a pipeline rank's stages, over dp. */
 struct plan_ring {
-	uint32_t link;    /* the edge that rules */
-	double crossings; /* of that link, by the rings of all tp workers */
+	struct plan_crossing alone;  /* where they take longest */
+	struct plan_crossing shared; /* where with those of all other ranks they do */
 	double latency_s;
 };
 
@@ -74,6 +88,8 @@ struct plan_layout {
 	/* The same with sequence parallelism, where it was not measured so. */
 	struct plan_derived own[PLAN_COSTS_MAX];
 	struct plan_cost split[PLAN_COSTS_MAX];
+	uint32_t link_count;
+	struct flow_link *links; /* the cluster's, then cards: what leaves each host, what comes in */
 	/* Of the plan that was laid out last. */
 	const struct plan_cost *cost;
 	const struct plan_derived *of_tp;
@@ -84,13 +100,25 @@ struct plan_layout {
 	struct plan_section_time *stage_s;    /* [dp * stages] */
 	double *stage_exchange_s;             /* of that, both ways: sums over tp */
 	double *bytes;                        /* [links]: in a step, by plan_layout_traffic */
-	double *uses;                         /* [links], scratch */
+	double *uses, *own_uses;              /* [links], scratch */
 	bool ordered; /* rows[] are: workers by how near their nodes are, and by how fast (plan_place.c) */
 	uint16_t rows[2][PLAN_WORKERS_MAX];
 	double farthest_s; /* latency between any two of its workers' nodes */
 	struct plan_front
 	    *front; /* borrowed: what plan_predict times is offered to it; NULL: to none */
 };
+
+/* Ranks count along tp, then dp, then pp (mesh.h). */
+static inline uint32_t plan_layout_worker(const struct plan_layout *l, const struct plan *plan,
+    uint32_t replica, uint32_t rank, uint32_t tp)
+{
+	return plan->worker_of[(rank * l->dp + replica) * l->tp + tp];
+}
+
+static inline double plan_layout_bandwidth(const struct plan_layout *l, uint32_t link)
+{
+	return l->links[link].bandwidth_bytes_per_s;
+}
 
 /* NULL: the costs, the cluster or the batch cannot be, or no memory. `in` stays borrowed. */
 struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_error *error);
@@ -114,8 +142,14 @@ void plan_layout_times(struct plan_layout *layout, const struct plan *plan);
 /* Then bytes of a step on each link. */
 void plan_layout_traffic(struct plan_layout *layout, const struct plan *plan);
 
-/* Seconds that `bytes` of each of an edge's streams keep its link busy. */
+/* Adds to uses[links], of the link and of both cards, where it leaves the host: `way` is a number of the cluster's links. */
+void plan_layout_use(const struct plan_layout *layout, uint32_t way, double what, double *uses);
+/* Where bytes[links] take longest: all of them go at the same time. */
+double plan_layout_busiest_s(const struct plan_layout *layout, const double *bytes);
+/* Seconds that `bytes` of each of an edge's streams keep its slowest link busy, and one of its links. */
 double plan_layout_edge_s(const struct plan_layout *layout, const struct plan_edge *edge,
+    double bytes);
+double plan_layout_part_s(const struct plan_layout *layout, const struct plan_part *part,
     double bytes);
 /* Parameters at one worker of a pipeline rank. */
 uint64_t plan_layout_parameters(const struct plan_layout *layout, const struct plan *plan,
@@ -125,7 +159,7 @@ double plan_layout_updated(const struct plan_layout *layout, const struct plan *
 /* ZeRO-1: adds to bytes[links] what new parameters take that go to workers which do not own their moments. */
 void plan_layout_add_pieces(const struct plan_layout *layout, const struct plan *plan,
     double *bytes);
-/* Seconds that this takes. */
+/* Seconds that this takes, if no other rank does it. */
 double plan_layout_reduce_s(const struct plan_layout *layout, const struct plan *plan,
     uint32_t rank);
 /* Sums that a gradient over dp goes through, one behind the other: of a strict job one for each doubling of the replicas. */

@@ -12,13 +12,19 @@
 /* A worker hands over gradients in pieces of at least so much (daemon/worker/buckets.h). */
 #define BUCKET_BYTES (1u << 20)
 
+/* Ways of a pipeline's edges, there and back, and of rings. */
+#define WAYS  (3 * PLAN_WORKERS_MAX)
+#define LINKS (PLAN_PARTS * WAYS)
+
 /* What timeline_run is given for one replica. */
 struct replica {
 	struct timeline_stage stages[PLAN_STAGES_MAX];
 	struct timeline_rank ranks[PLAN_WORKERS_MAX];
-	struct flow_link links[3 * PLAN_WORKERS_MAX];
-	uint32_t physical[3 * PLAN_WORKERS_MAX]; /* of the cluster's links */
+	struct flow_link links[LINKS];
+	uint32_t physical[LINKS]; /* of the layout's links */
 	uint32_t link_count;
+	struct flow_way ways[WAYS];
+	uint32_t way_count;
 	uint32_t link_of[]; /* [pp * pp] */
 };
 
@@ -29,10 +35,27 @@ static uint32_t add_link(struct replica *r, const struct plan_layout *l, uint32_
 	for (uint32_t i = 0; i < r->link_count; i++)
 		if (r->physical[i] == physical)
 			return i;
-	r->links[r->link_count] = l->in->cluster->links[physical];
+	r->links[r->link_count] = l->links[physical];
 	r->links[r->link_count].bandwidth_bytes_per_s *= share;
 	r->physical[r->link_count] = physical;
 	return r->link_count++;
+}
+
+/* Bytes of it are those of one stream. */
+static uint32_t add_edge(struct replica *r, const struct plan_layout *l,
+    const struct plan_edge *edge)
+{
+	struct flow_way way = { 0 };
+
+	for (uint32_t k = 0; k < PLAN_PARTS; k++) {
+		const struct plan_part *part = &edge->parts[k];
+		if (part->streams <= 0)
+			continue;
+		way.links[way.count] = add_link(r, l, part->link, part->share);
+		way.parts[way.count++] = part->streams;
+	}
+	r->ways[r->way_count] = way;
+	return r->way_count++;
 }
 
 static void add_edges(struct replica *r, const struct plan_layout *l, uint32_t replica)
@@ -41,31 +64,47 @@ static void add_edges(struct replica *r, const struct plan_layout *l, uint32_t r
 		r->link_of[i] = TIMELINE_NO_LINK;
 	for (uint32_t rank = 0; rank < l->pp && l->pp > 1; rank++) {
 		uint32_t next = (rank + 1) % l->pp;
-		const struct plan_edge *to = &l->forward[replica * l->pp + rank],
-		                       *back = &l->backward[replica * l->pp + next];
 		if (next == 0 && l->stages == l->pp)
 			continue;
 		/* A ring of two has one neighbour twice. */
-		r->link_of[rank * l->pp + next] = add_link(r, l, to->link, to->share);
-		r->link_of[next * l->pp + rank] = add_link(r, l, back->link, back->share);
+		r->link_of[rank * l->pp + next] = add_edge(r, l,
+		    &l->forward[replica * l->pp + rank]);
+		r->link_of[next * l->pp + rank] = add_edge(r, l,
+		    &l->backward[replica * l->pp + next]);
 	}
 }
 
-/* The gradients of a rank's stages, over the edge of its ring that rules; the cluster's link is one for all replicas, this one's is a part of it. */
+/* Bytes of it are those of one worker. The cluster's link is one for all replicas, this one's is a part of it. */
+static uint32_t add_ring(struct replica *r, const struct plan_layout *l,
+    const struct plan_ring *ring)
+{
+	const struct plan_crossing *crossings[] = { &ring->alone, &ring->shared };
+	struct flow_way way = { 0 };
+
+	for (uint32_t k = 0; k < 2; k++) {
+		uint32_t physical = crossings[k]->link, link = add_link(r, l, physical, 1);
+		double part = r->links[link].bandwidth_bytes_per_s /
+		    plan_layout_bandwidth(l, physical);
+		if (k == 1 && link == way.links[0])
+			continue;
+		way.links[way.count] = link;
+		way.parts[way.count++] = crossings[k]->times *
+		    (isinf(r->links[link].bandwidth_bytes_per_s) ? 1 : part);
+	}
+	r->ways[r->way_count] = way;
+	return r->way_count++;
+}
+
+/* The gradients of a rank's stages, over the links of its ring that rule. */
 static void add_reduction(struct replica *r, const struct plan_layout *l, const struct plan *plan,
     uint32_t rank)
 {
 	const struct plan_ring *ring = &l->rings[rank];
-	uint32_t link = add_link(r, l, ring->link, 1);
-	double part = r->links[link].bandwidth_bytes_per_s /
-	    l->in->cluster->links[ring->link].bandwidth_bytes_per_s;
 	uint64_t apart = plan_table_summed_apart(l, rank);
 	double all = (double)(plan_layout_parameters(l, plan, rank) - apart),
 	       bytes = plan_layout_reduce_bytes(l, plan, rank);
 
-	if (isinf(r->links[link].bandwidth_bytes_per_s))
-		part = 1;
-	r->ranks[rank].reduce_link = link;
+	r->ranks[rank].reduce_link = add_ring(r, l, ring);
 	for (uint32_t stage = rank; stage < l->stages; stage += l->pp) {
 		double own = (double)(plan->layers_of[stage] * l->of_tp->parameters[SECTION_LAYER]);
 		if (stage == 0)
@@ -75,7 +114,7 @@ static void add_reduction(struct replica *r, const struct plan_layout *l, const 
 			    (rank == 0 ? l->of_tp->table : apart));
 		double buckets = floor(own * 4 / BUCKET_BYTES);
 		struct timeline_stage *to = &r->stages[stage];
-		to->reduce_bytes = bytes * own / all * ring->crossings * part;
+		to->reduce_bytes = bytes * own / all;
 		to->reduce_latency_s = 2 * ring->latency_s * plan_layout_levels(l);
 		to->buckets = l->in->batch_parts > 0
 		    ? 1
@@ -89,14 +128,13 @@ static void describe(struct replica *r, const struct plan_layout *l, const struc
 	double boundary = l->of_tp->boundary_bytes * l->cost->sequences;
 
 	assert(l->pp > 0);
-	r->link_count = 0;
+	r->link_count = r->way_count = 0;
 	add_edges(r, l, replica);
 	for (uint32_t stage = 0; stage < l->stages; stage++) {
 		const struct plan_section_time *time = &l->stage_s[replica * l->stages + stage];
-		double streams = l->forward[replica * l->pp + stage % l->pp].streams;
 		r->stages[stage] = (struct timeline_stage){ .forward_s = time->forward_s,
 			.backward_s = time->backward_s,
-			.boundary_bytes = l->pp > 1 ? boundary * streams : 0 };
+			.boundary_bytes = l->pp > 1 ? boundary : 0 };
 	}
 	for (uint32_t rank = 0; rank < l->pp; rank++) {
 		double slowest = INFINITY;
@@ -163,7 +201,8 @@ static tr_status run_replica(struct plan_layout *l, struct plan *plan, uint32_t 
 		return st;
 	describe(r, l, plan, replica);
 	st = timeline_run(&(struct timeline_input){ &schedule, r->stages, r->ranks, r->links,
-	                      r->link_count, r->link_of, hides, hides && l->in->batch_parts == 0 },
+	                      r->link_count, r->link_of, hides, hides && l->in->batch_parts == 0,
+	                      r->ways, r->way_count },
 	    &result, error);
 	if (st == TR_OK && result.step_s + (runs - 1) * result.pipeline_s > plan->times.step_s)
 		plan->times = times_of(l, plan, replica, &result);

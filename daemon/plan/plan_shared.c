@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #define GRADIENT_BYTES 4
 
@@ -37,27 +38,8 @@ double plan_shared_bytes(const struct plan_layout *l, const struct plan *plan, u
 	               : 0;
 }
 
-/* One ring through all groups, from one replica to the next where the ring over dp goes. */
-double plan_shared_s(const struct plan_layout *l, const struct plan *plan)
-{
-	bool crosses = members(l, plan) > l->tp;
-	double most = 0;
-
-	for (uint32_t i = 0; i < l->dp * l->pp && members(l, plan) > 1; i++) {
-		const struct plan_ring *ring = &l->rings[i % l->pp];
-		const struct plan_group *group = &l->groups[i];
-		double latency_s = group->latency_s, a_byte_s = group->seconds_a_byte;
-		if (crosses) {
-			latency_s = fmax(latency_s, ring->latency_s);
-			a_byte_s = fmax(a_byte_s,
-			    1 / l->in->cluster->links[ring->link].bandwidth_bytes_per_s);
-		}
-		most = fmax(most, 2 * latency_s + plan_shared_bytes(l, plan, i % l->pp) * a_byte_s);
-	}
-	return most;
-}
-
-static void ring_traffic(struct plan_layout *l, const struct plan *plan, uint32_t rank)
+static void ring_traffic(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
+    double *sums)
 {
 	double bytes = plan_shared_bytes(l, plan, rank);
 	const uint16_t *stage = &plan->worker_of[rank * l->dp * l->tp];
@@ -67,19 +49,40 @@ static void ring_traffic(struct plan_layout *l, const struct plan *plan, uint32_
 	assert(l->tp > 0);
 	for (uint32_t replica = 0; replica < l->dp; replica++)
 		for (uint32_t t = 0; t < (crosses ? l->tp - 1 : l->tp); t++)
-			l->bytes[plan_cluster_way(l->in->cluster, stage[replica * l->tp + t],
-			    stage[replica * l->tp + (t + 1) % l->tp])] += bytes;
+			plan_layout_use(l,
+			    plan_cluster_way(l->in->cluster, stage[replica * l->tp + t],
+			        stage[replica * l->tp + (t + 1) % l->tp]),
+			    bytes, sums);
 	if (!crosses)
 		return;
 	plan_layout_ring(l, plan, rank, 0, order);
 	for (uint32_t i = 0; i < l->dp; i++)
-		l->bytes[plan_cluster_way(l->in->cluster, order[i], order[(i + 1) % l->dp])] += bytes;
+		plan_layout_use(l,
+		    plan_cluster_way(l->in->cluster, order[i], order[(i + 1) % l->dp]), bytes,
+		    sums);
 }
 
-void plan_shared_traffic(struct plan_layout *l, const struct plan *plan)
+void plan_shared_traffic(const struct plan_layout *l, const struct plan *plan, double *bytes)
 {
 	for (uint32_t rank = 0; rank < l->pp && members(l, plan) > 1; rank++)
-		ring_traffic(l, plan, rank);
+		ring_traffic(l, plan, rank, bytes);
+}
+
+/* One ring through all groups, from one replica to the next where the ring over dp goes; those of all stages at the same time. */
+double plan_shared_s(const struct plan_layout *l, const struct plan *plan)
+{
+	bool crosses = members(l, plan) > l->tp;
+	double latency_s = 0;
+
+	if (members(l, plan) == 1)
+		return 0;
+	for (uint32_t i = 0; i < l->dp * l->pp; i++) {
+		latency_s = fmax(latency_s, l->groups[i].latency_s);
+		latency_s = fmax(latency_s, crosses ? l->rings[i % l->pp].latency_s : 0);
+	}
+	memset(l->uses, 0, l->link_count * sizeof(*l->uses));
+	plan_shared_traffic(l, plan, l->uses);
+	return 2 * latency_s + plan_layout_busiest_s(l, l->uses);
 }
 
 /* ---- a tied table ---- */
@@ -104,30 +107,8 @@ double plan_table_bytes(const struct plan_layout *l)
 	                        (double)l->of_tp->table * GRADIENT_BYTES, 2 * table_replicas(l));
 }
 
-/* A ring through the first stages, one replica after the other, and back through the last ones. */
-double plan_table_s(const struct plan_layout *l, const struct plan *plan)
-{
-	double bytes = plan_table_bytes(l), most = 0;
-
-	for (uint32_t i = 0; i < l->dp * l->tp && bytes > 0; i++) {
-		uint32_t first = plan->worker_of[i],
-		         last = plan->worker_of[(l->pp - 1) * l->dp * l->tp + i];
-		const struct flow_link
-		    *link = &l->in->cluster->links[plan_cluster_way(l->in->cluster, first, last)];
-		double latency_s = link->latency_s, a_byte_s = 1 / link->bandwidth_bytes_per_s;
-		for (uint32_t end = 0; end < 2 && table_replicas(l) > 1; end++) {
-			const struct plan_ring *ring = &l->rings[end * (l->pp - 1)];
-			latency_s = fmax(latency_s, ring->latency_s);
-			a_byte_s = fmax(a_byte_s,
-			    ring->crossings /
-			        l->in->cluster->links[ring->link].bandwidth_bytes_per_s);
-		}
-		most = fmax(most, 2 * latency_s + bytes * a_byte_s);
-	}
-	return most;
-}
-
-static void table_ring(struct plan_layout *l, const struct plan *plan, uint32_t t)
+static void table_ring(const struct plan_layout *l, const struct plan *plan, uint32_t t,
+    double *sums)
 {
 	const struct plan_cluster *c = l->in->cluster;
 	uint32_t there[PLAN_WORKERS_MAX], back[PLAN_WORKERS_MAX], n = l->dp;
@@ -137,25 +118,46 @@ static void table_ring(struct plan_layout *l, const struct plan *plan, uint32_t 
 	plan_layout_ring(l, plan, 0, t, there);
 	plan_layout_ring(l, plan, l->pp - 1, t, back);
 	for (uint32_t i = 0; i + 1 < n; i++) {
-		l->bytes[plan_cluster_way(c, there[i], there[i + 1])] += bytes;
-		l->bytes[plan_cluster_way(c, back[i], back[i + 1])] += bytes;
+		plan_layout_use(l, plan_cluster_way(c, there[i], there[i + 1]), bytes, sums);
+		plan_layout_use(l, plan_cluster_way(c, back[i], back[i + 1]), bytes, sums);
 	}
-	l->bytes[plan_cluster_way(c, there[n - 1], back[0])] += bytes;
-	l->bytes[plan_cluster_way(c, back[n - 1], there[0])] += bytes;
+	plan_layout_use(l, plan_cluster_way(c, there[n - 1], back[0]), bytes, sums);
+	plan_layout_use(l, plan_cluster_way(c, back[n - 1], there[0]), bytes, sums);
 }
 
-void plan_table_traffic(struct plan_layout *l, const struct plan *plan)
+void plan_table_traffic(const struct plan_layout *l, const struct plan *plan, double *sums)
 {
+	const struct plan_cluster *c = l->in->cluster;
 	uint32_t apart = l->dp * l->tp;
+	double bytes = plan_table_bytes(l);
 
-	if (plan_table_bytes(l) == 0)
+	if (bytes == 0)
 		return;
 	for (uint32_t t = 0; t < l->tp && table_replicas(l) > 1; t++)
-		table_ring(l, plan, t);
+		table_ring(l, plan, t, sums);
 	for (uint32_t i = 0; i < apart && table_replicas(l) == 1; i++) {
 		uint32_t first = plan->worker_of[i],
 		         last = plan->worker_of[(l->pp - 1) * apart + i];
-		l->bytes[plan_cluster_way(l->in->cluster, first, last)] += plan_table_bytes(l);
-		l->bytes[plan_cluster_way(l->in->cluster, last, first)] += plan_table_bytes(l);
+		plan_layout_use(l, plan_cluster_way(c, first, last), bytes, sums);
+		plan_layout_use(l, plan_cluster_way(c, last, first), bytes, sums);
 	}
+}
+
+/* A ring through the first stages, one replica after the other, and back through the last ones; those of all tp, or of all replicas, at the same time. */
+double plan_table_s(const struct plan_layout *l, const struct plan *plan)
+{
+	double latency_s = 0;
+
+	if (plan_table_bytes(l) == 0)
+		return 0;
+	for (uint32_t i = 0; i < l->dp * l->tp; i++)
+		latency_s = fmax(latency_s,
+		    l->links[plan_cluster_way(l->in->cluster, plan->worker_of[i],
+		                 plan->worker_of[(l->pp - 1) * l->dp * l->tp + i])]
+		        .latency_s);
+	for (uint32_t end = 0; end < 2 && table_replicas(l) > 1; end++)
+		latency_s = fmax(latency_s, l->rings[end * (l->pp - 1)].latency_s);
+	memset(l->uses, 0, l->link_count * sizeof(*l->uses));
+	plan_table_traffic(l, plan, l->uses);
+	return 2 * latency_s + plan_layout_busiest_s(l, l->uses);
 }

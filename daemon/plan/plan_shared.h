@@ -9,16 +9,16 @@
 
 /* That one worker of a pipeline rank sends in it; 0: there is no such sum. */
 double plan_shared_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank);
-/* What it takes, of the stage where that is longest. */
+/* What those of all stages take, where what they put on a link or a card takes longest. */
 double plan_shared_s(const struct plan_layout *layout, const struct plan *plan);
-/* Adds to layout->bytes. */
-void plan_shared_traffic(struct plan_layout *layout, const struct plan *plan);
+/* Adds to bytes[links]. */
+void plan_shared_traffic(const struct plan_layout *layout, const struct plan *plan, double *bytes);
 
 /* Of a pipeline rank's parameters those of a table that is not among its sums over dp. */
 uint64_t plan_table_summed_apart(const struct plan_layout *layout, uint32_t rank);
 /* That one worker of either stage sends in its sum, what that takes, and on which ways. */
 double plan_table_bytes(const struct plan_layout *layout);
 double plan_table_s(const struct plan_layout *layout, const struct plan *plan);
-void plan_table_traffic(struct plan_layout *layout, const struct plan *plan);
+void plan_table_traffic(const struct plan_layout *layout, const struct plan *plan, double *bytes);
 
 #endif

@@ -94,6 +94,21 @@ static void compute(struct timeline *t, uint32_t rank, const struct schedule_ins
 	state->until_s = t->now_s + takes;
 }
 
+static struct flow_way way_at(const struct timeline_input *in, uint32_t number)
+{
+	return in->ways != NULL
+	    ? in->ways[number]
+	    : (struct flow_way){ .count = 1, .links = { number }, .parts = { 1 } };
+}
+
+static tr_status start(struct timeline *t, uint32_t number, double bytes, uint64_t tag,
+    struct tr_error *error)
+{
+	struct flow_way way = way_at(t->in, number);
+
+	return flow_start(&t->flow, &way, bytes, tag, error);
+}
+
 static tr_status send(struct timeline *t, uint32_t rank, const struct schedule_instruction *what,
     struct tr_error *error)
 {
@@ -110,7 +125,7 @@ static tr_status send(struct timeline *t, uint32_t rank, const struct schedule_i
 	t->ranks[rank].sending = !t->in->overlap;
 	/* A gradient is as large as the output of the stage that gets it. */
 	uint32_t from = schedule_stage(t->shape, rank, what->chunk);
-	return flow_start(&t->flow, link, t->in->stages[backward ? to : from].boundary_bytes,
+	return start(t, link, t->in->stages[backward ? to : from].boundary_bytes,
 	    make_tag(TAG_MESSAGE, (uint64_t)rank << 40 | index), error);
 }
 
@@ -169,7 +184,7 @@ static tr_status reduce(struct timeline *t, uint32_t rank, bool *moved, struct t
 			continue;
 		}
 		state->reducing = true;
-		return flow_start(&t->flow, link, bucket->bytes, make_tag(TAG_BUCKET, rank), error);
+		return start(t, link, bucket->bytes, make_tag(TAG_BUCKET, rank), error);
 	}
 	return TR_OK;
 }
@@ -203,8 +218,7 @@ static tr_status update(struct timeline *t, uint32_t rank, bool *moved, struct t
 		return TR_OK;
 	}
 	state->gathering = true;
-	return flow_start(&t->flow, in->reduce_link, in->gather_bytes, make_tag(TAG_GATHER, rank),
-	    error);
+	return start(t, in->reduce_link, in->gather_bytes, make_tag(TAG_GATHER, rank), error);
 }
 
 static void begin_update(struct timeline *t)
@@ -253,8 +267,8 @@ static void take_transfer(struct timeline *t, uint64_t tag)
 	if (kind == TAG_MESSAGE) {
 		size_t index = tag & 0xffffffffff;
 		uint32_t to = (uint32_t)(index / 2 / t->shape->microbatches) % t->shape->ranks;
-		t->messages[index].there_s = t->now_s +
-		    t->in->links[t->in->link_of[rank * t->shape->ranks + to]].latency_s;
+		struct flow_way way = way_at(t->in, t->in->link_of[rank * t->shape->ranks + to]);
+		t->messages[index].there_s = t->now_s + t->in->links[way.links[0]].latency_s;
 		state->sending = false;
 	} else if (kind == TAG_BUCKET) {
 		state->reduced_until_s = t->now_s + state->buckets[state->bucket_next].latency_s;
@@ -325,7 +339,22 @@ static bool is_amount(double value)
 
 static bool is_link(const struct timeline_input *in, uint32_t link)
 {
-	return link == TIMELINE_NO_LINK || link < in->link_count;
+	return link == TIMELINE_NO_LINK ||
+	    link < (in->ways != NULL ? in->way_count : in->link_count);
+}
+
+static tr_status check_ways(const struct timeline_input *in, struct tr_error *error)
+{
+	for (uint32_t i = 0; i < in->way_count; i++) {
+		const struct flow_way *way = &in->ways[i];
+		bool good = way->count > 0 && way->count <= FLOW_WAY_LINKS;
+		for (uint32_t k = 0; good && k < way->count; k++)
+			good = way->links[k] < in->link_count && is_amount(way->parts[k]);
+		if (!good)
+			return tr_error_set(error, TR_EINVAL,
+			    "timeline: way %u has no links, or no such ones", i);
+	}
+	return TR_OK;
 }
 
 static tr_status check_input(const struct timeline_input *in, struct tr_error *error)
@@ -355,7 +384,7 @@ static tr_status check_input(const struct timeline_input *in, struct tr_error *e
 			return tr_error_set(error, TR_EINVAL,
 			    "timeline: no link %u, for what rank %u sends to %u", in->link_of[i],
 			    i / shape->ranks, i % shape->ranks);
-	return TR_OK;
+	return check_ways(in, error);
 }
 
 static bool rank_alloc(const struct timeline *t, uint32_t rank)

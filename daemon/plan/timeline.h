@@ -50,6 +50,9 @@ struct timeline_input {
 	uint32_t link_count;
 	const uint32_t *link_of; /* [p * p], of what `from` sends to `to`: at from * p + to */
 	bool overlap, overlap_reduction;
+	/* NULL: link_of and reduce_link are numbers of links, else of these; the first link of a way has its latency. */
+	const struct flow_way *ways;
+	uint32_t way_count;
 };
 
 struct timeline_rank_result {

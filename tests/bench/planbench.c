@@ -111,7 +111,7 @@ static double iteration_s(const struct work *work, const struct hardware *hw, do
 	if (schedule_create(&(struct schedule_shape){ SCHEDULE_1F1B, 1, 1, 1 }, &schedule,
 	        &error) != TR_OK ||
 	    timeline_run(&(struct timeline_input){ &schedule, &stage, &rank, &network, 1, &link_of,
-	                     false, overlap },
+	                     false, overlap, NULL, 0 },
 	        &result, &error) != TR_OK) {
 		fprintf(stderr, "planbench: %s\n", error.text);
 		exit(1);
@@ -212,7 +212,7 @@ static double pipeline_s(const struct work *work, const struct hardware *hw, uin
 		link_of[i] = i / PIPELINE; /* the sender's card */
 	if (schedule_create(&shape, &schedule, &error) != TR_OK ||
 	    timeline_run(&(struct timeline_input){ &schedule, stage, ranks, links, PIPELINE,
-	                     link_of, false, false },
+	                     link_of, false, false, NULL, 0 },
 	        &result, &error) != TR_OK) {
 		fprintf(stderr, "planbench: %s\n", error.text);
 		exit(1);

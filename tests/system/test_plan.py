@@ -268,6 +268,8 @@ def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, job, here):
 
 @pytest.mark.parametrize("wrong, line, words", [
     ("nodes: [{name: a, speed: fast}]", 1, "speed: found 'fast', allowed: a number above 0"),
+    ("nodes: [{name: a, card_gbit: 0}]", 1, "card_gbit: found '0', allowed: a number above 0"),
+    ("nodes:\n  - {name: a, card_in_gbit: fast}", 2, "card_in_gbit: found 'fast', allowed: a number above 0"),
     ("nodes:\n  - {name: a, memory: 4GB}", 2, "memory: found '4GB', allowed: as 512MiB or 16 GiB"),
     ("nodes:\n  - {name: a, memory: 0.5B}", 2, "memory: found '0.5B', allowed: as 512MiB or 16 GiB, below 1024 TiB"),
     ("nodes:\n  - {name: a, memory: 20000000TiB}", 2, "memory: found '20000000TiB', allowed: as 512MiB or 16 GiB, below 1024 TiB"),

@@ -1,4 +1,4 @@
-/* Synthetic clusters for the planner: uneven links, one throttled, mixed speeds, little memory. */
+/* Synthetic clusters for the planner: uneven links, one throttled, slow cards, mixed speeds, little memory. */
 #ifndef TR_TESTS_PLAN_CASES_H
 #define TR_TESTS_PLAN_CASES_H
 
@@ -14,7 +14,7 @@
 #define MBIT       125e3
 #define GBIT       125e6
 #define GIB        (1ull << 30)
-#define PLAN_CASES 18
+#define PLAN_CASES 21
 
 struct plan_case {
 	const char *name;
@@ -39,6 +39,12 @@ static void case_pair(struct plan_case *c, uint32_t a, uint32_t b, double latenc
 {
 	*plan_cluster_link(&c->cluster, a, b) = (struct flow_link){ latency_s, bandwidth };
 	*plan_cluster_link(&c->cluster, b, a) = (struct flow_link){ latency_s, bandwidth };
+}
+
+static void case_card(struct plan_case *c, uint32_t node, double bandwidth)
+{
+	c->cluster.nodes[node].card_out_bytes_per_s = bandwidth;
+	c->cluster.nodes[node].card_in_bytes_per_s = bandwidth;
 }
 
 /* Layers of 12.6 million parameters, 512 tokens a sequence: 65 ms forward on a worker of 200 GFLOP/s. Small microbatches and narrow shards are
@@ -216,8 +222,27 @@ static void case_make(struct plan_case *c, unsigned which)
 	case 16:
 		case_random(c, "6 random workers on 3 nodes", 5, 3, 2);
 		break;
-	default:
+	case 17:
 		case_random(c, "6 random nodes", 11, 6, 1);
+		break;
+	case 18:
+		case_init(c, "4 nodes in a star, cards of 100 Mbit/s", 4, 1);
+		case_links(c, 1e-3, 100 * MBIT);
+		break;
+	case 19:
+		case_init(c, "one card of 50 Mbit/s, 1.2 GiB a worker", 4, 1);
+		case_links(c, 1e-4, GBIT);
+		case_card(c, 1, 50 * MBIT);
+		for (uint32_t i = 0; i < 4; i++)
+			c->cluster.workers[i].memory_bytes = 12 * GIB / 10;
+		break;
+	default:
+		case_init(c, "3 nodes of 2, cards of 300 Mbit/s, 0.7 GiB a worker", 3, 2);
+		case_links(c, 2e-4, GBIT);
+		for (uint32_t i = 0; i < 6; i++) {
+			case_card(c, i / 2, 300 * MBIT);
+			c->cluster.workers[i].memory_bytes = 7 * GIB / 10;
+		}
 		break;
 	}
 }

@@ -46,7 +46,7 @@ static void cluster_init(struct cluster *c, enum schedule_kind kind, uint32_t p,
 	for (uint32_t i = 0; i < LINKS; i++)
 		c->links[i] = (struct flow_link){ 0, INFINITY };
 	c->in = (struct timeline_input){ &c->schedule, c->stages, c->ranks, c->links, p * p + 1,
-		c->link_of, true, true };
+		c->link_of, true, true, NULL, 0 };
 }
 
 static struct timeline_result run(struct cluster *c)
@@ -131,6 +131,7 @@ static void one_message_by_hand(void **state)
 static void messages_share_a_link(void **state)
 {
 	struct flow_link link = { 0, 100.0 / 3 };
+	const struct flow_way way = { .count = 1, .links = { 0 }, .parts = { 1 } };
 	struct flow flow;
 	uint64_t tag;
 	double there[4];
@@ -139,7 +140,7 @@ static void messages_share_a_link(void **state)
 	assert_int_equal(flow_init(&flow, &link, 1, NULL), TR_OK);
 	for (unsigned i = 0; i < 4; i++) {
 		flow_advance(&flow, 1 + i);
-		assert_int_equal(flow_start(&flow, 0, 100, i, NULL), TR_OK);
+		assert_int_equal(flow_start(&flow, &way, 100, i, NULL), TR_OK);
 	}
 	for (unsigned i = 0; i < 4; i++) {
 		flow_advance(&flow, flow_next_s(&flow));
@@ -156,6 +157,38 @@ static void messages_share_a_link(void **state)
 	assert_true(there[0] < there[1] && there[1] < there[2] && there[2] < there[3]);
 	assert_true(isinf(flow_next_s(&flow)));
 	flow_finish(&flow);
+}
+
+/* Two links of 100 bytes/s and one of 25, all by a card of 100: two messages of 100 bytes have half of it each; beside one on the slow link another has half too, and what is left nobody gets. */
+static void messages_share_a_card(void **state)
+{
+	const struct flow_link links[] = { { 0, 100 }, { 0, 100 }, { 0, 25 }, { 0, 100 } };
+	const struct flow_way ways[] = { { 2, { 0, 3 }, { 1, 1 } }, { 2, { 1, 3 }, { 1, 1 } },
+		{ 2, { 2, 3 }, { 1, 1 } }, { 2, { 0, 3 }, { 1, 2 } } };
+	static const struct {
+		unsigned ways[2];
+		double first_s, all_s;
+	} cases[] = { { { 0, 1 }, 2, 2 }, { { 0, 2 }, 2, 4 }, { { 3, 1 }, 2, 3 } };
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		struct flow flow;
+		uint64_t tag;
+		assert_int_equal(flow_init(&flow, links, 4, NULL), TR_OK);
+		for (unsigned k = 0; k < 2; k++)
+			assert_int_equal(flow_start(&flow, &ways[cases[i].ways[k]], 100, k, NULL),
+			    TR_OK);
+		assert_near(flow_next_s(&flow), cases[i].first_s);
+		for (unsigned left = 2; left > 0;) {
+			flow_advance(&flow, flow_next_s(&flow));
+			while (flow_take(&flow, &tag))
+				left--;
+		}
+		assert_near(flow.now_s, cases[i].all_s);
+		/* The last case has twice its bytes at the card. */
+		assert_near(flow.carried_bytes[3], i == 2 ? 300 : 200);
+		flow_finish(&flow);
+	}
 }
 
 /* Without overlap rank 0 stands still while it sends: (1 + 3) each; the last message is there at 16, as if in turn. */
@@ -396,6 +429,7 @@ int main(void)
 		cmocka_unit_test(free_links_give_the_formulas),
 		cmocka_unit_test(one_message_by_hand),
 		cmocka_unit_test(messages_share_a_link),
+		cmocka_unit_test(messages_share_a_card),
 		cmocka_unit_test(a_sender_that_waits),
 		cmocka_unit_test(buckets_overlap_the_backward),
 		cmocka_unit_test(reductions_share_a_link),
