@@ -26,6 +26,14 @@ struct rank_state {
 
 struct message {
 	double there_s; /* INFINITY: not yet */
+	double bytes;
+	size_t behind; /* the one that waits for it, if there is one */
+};
+
+/* From one rank to another: one message at a time, in the order in which they are sent. */
+struct lane {
+	uint32_t waiting; /* with the one under way */
+	size_t last;
 };
 
 struct timeline {
@@ -35,6 +43,7 @@ struct timeline {
 	struct flow flow;
 	struct rank_state *ranks;
 	struct message *messages; /* [stage][microbatch][backward], by the stage that gets it */
+	struct lane *lanes;       /* [p * p], as link_of */
 	double now_s;
 	bool update; /* the update has begun */
 };
@@ -109,24 +118,35 @@ static tr_status start(struct timeline *t, uint32_t number, double bytes, uint64
 	return flow_start(&t->flow, &way, bytes, tag, error);
 }
 
+static tr_status start_message(struct timeline *t, uint32_t lane, size_t index,
+    struct tr_error *error)
+{
+	return start(t, t->in->link_of[lane], t->messages[index].bytes,
+	    make_tag(TAG_MESSAGE, (uint64_t)lane << 32 | index), error);
+}
+
 static tr_status send(struct timeline *t, uint32_t rank, const struct schedule_instruction *what,
     struct tr_error *error)
 {
 	bool backward = what->op == SCHEDULE_SEND_B;
 	uint32_t peer = schedule_peer(t->shape, rank, what);
 	uint32_t to = schedule_stage(t->shape, peer, schedule_peer_chunk(t->shape, rank, what));
-	uint32_t link = t->in->link_of[rank * t->shape->ranks + peer];
+	uint32_t lane = rank * t->shape->ranks + peer;
 	size_t index = message_index(t, to, what->microbatch, backward);
 
-	if (link == TIMELINE_NO_LINK) {
+	if (t->in->link_of[lane] == TIMELINE_NO_LINK) {
 		t->messages[index].there_s = t->now_s;
 		return TR_OK;
 	}
 	t->ranks[rank].sending = !t->in->overlap;
 	/* A gradient is as large as the output of the stage that gets it. */
 	uint32_t from = schedule_stage(t->shape, rank, what->chunk);
-	return start(t, link, t->in->stages[backward ? to : from].boundary_bytes,
-	    make_tag(TAG_MESSAGE, (uint64_t)rank << 40 | index), error);
+	t->messages[index].bytes = t->in->stages[backward ? to : from].boundary_bytes;
+	struct lane *at = &t->lanes[lane];
+	if (at->waiting > 0)
+		t->messages[at->last].behind = index;
+	at->last = index;
+	return at->waiting++ == 0 ? start_message(t, lane, index, error) : TR_OK;
 }
 
 static bool message_there(const struct timeline *t, uint32_t rank,
@@ -257,20 +277,27 @@ static tr_status settle(struct timeline *t, struct tr_error *error)
 	return st;
 }
 
-static void take_transfer(struct timeline *t, uint64_t tag)
+static tr_status take_message(struct timeline *t, uint32_t number, size_t index,
+    struct tr_error *error)
+{
+	struct lane *lane = &t->lanes[number];
+	struct flow_way way = way_at(t->in, t->in->link_of[number]);
+
+	t->messages[index].there_s = t->now_s + t->in->links[way.links[0]].latency_s;
+	t->ranks[number / t->shape->ranks].sending = false;
+	return --lane->waiting > 0 ? start_message(t, number, t->messages[index].behind, error)
+	                           : TR_OK;
+}
+
+static tr_status take_transfer(struct timeline *t, uint64_t tag, struct tr_error *error)
 {
 	enum tag_kind kind = (enum tag_kind)(tag >> 56);
-	uint32_t rank = kind == TAG_MESSAGE ? (uint32_t)(tag >> 40 & 0xffff)
-	                                    : (uint32_t)(tag & 0xffffffff);
-	struct rank_state *state = &t->ranks[rank];
+	uint32_t what = (uint32_t)tag;
 
-	if (kind == TAG_MESSAGE) {
-		size_t index = tag & 0xffffffffff;
-		uint32_t to = (uint32_t)(index / 2 / t->shape->microbatches) % t->shape->ranks;
-		struct flow_way way = way_at(t->in, t->in->link_of[rank * t->shape->ranks + to]);
-		t->messages[index].there_s = t->now_s + t->in->links[way.links[0]].latency_s;
-		state->sending = false;
-	} else if (kind == TAG_BUCKET) {
+	if (kind == TAG_MESSAGE)
+		return take_message(t, (uint32_t)(tag >> 32 & 0xffffff), what, error);
+	struct rank_state *state = &t->ranks[what];
+	if (kind == TAG_BUCKET) {
 		state->reduced_until_s = t->now_s + state->buckets[state->bucket_next].latency_s;
 		state->bucket_next++;
 		state->reducing = false;
@@ -278,6 +305,7 @@ static void take_transfer(struct timeline *t, uint64_t tag)
 		state->gathering = false;
 		state->updated = true;
 	}
+	return TR_OK;
 }
 
 /* Nothing happens between now and then. */
@@ -320,8 +348,10 @@ static tr_status run(struct timeline *t, struct tr_error *error)
 			break;
 		flow_advance(&t->flow, next);
 		t->now_s = next;
-		while (flow_take(&t->flow, &tag))
-			take_transfer(t, tag);
+		while (st == TR_OK && flow_take(&t->flow, &tag))
+			st = take_transfer(t, tag, error);
+		if (st != TR_OK)
+			return st;
 	}
 	for (uint32_t rank = 0; rank < t->shape->ranks; rank++)
 		if (!t->ranks[rank].updated)
@@ -411,8 +441,9 @@ static bool timeline_alloc(struct timeline *t)
 	result->link_busy_s = calloc(t->in->link_count + 1u, sizeof(*result->link_busy_s));
 	t->ranks = calloc(t->shape->ranks, sizeof(*t->ranks));
 	t->messages = calloc(messages, sizeof(*t->messages));
+	t->lanes = calloc((size_t)t->shape->ranks * t->shape->ranks, sizeof(*t->lanes));
 	if (result->ranks == NULL || result->link_bytes == NULL || result->link_busy_s == NULL ||
-	    t->ranks == NULL || t->messages == NULL)
+	    t->ranks == NULL || t->messages == NULL || t->lanes == NULL)
 		return false;
 	for (size_t i = 0; i < messages; i++)
 		t->messages[i].there_s = INFINITY;
@@ -465,6 +496,7 @@ tr_status timeline_run(const struct timeline_input *input, struct timeline_resul
 		free(t.ranks[rank].buckets);
 	free(t.ranks);
 	free(t.messages);
+	free(t.lanes);
 	flow_finish(&t.flow);
 	return st;
 }

@@ -203,8 +203,11 @@ static void a_sender_that_waits(void **state)
 	/* Forwards at rank 1 end at 17, then its four backwards, each taken up at once by rank 0 (free link): 17 + 8 + 2. */
 	assert_near(step_of(&c), 17 + 8 + 2);
 	c.in.overlap = true;
-	/* Messages are there at 8 2/3, 11 2/3, 12 2/3 and 13; from the second on forwards follow each other: 11 2/3 + 3. */
-	assert_near(step_of(&c), 14 + 2.0 / 3 + 8 + 2);
+	/* Sent at 1, 2, 3 and 4, one behind the other: there at 4, 7, 10 and 13. */
+	assert_near(step_of(&c), 14 + 8 + 2);
+	/* With forwards as long as a message the last rank waits for the first one alone. */
+	c.stages[1].forward_s = 3;
+	assert_near(step_of(&c), 4 + 4 * 3 + 8 + 2);
 	schedule_finish(&c.schedule);
 }
 
@@ -418,6 +421,13 @@ static void what_is_no_input(void **state)
 	c.ranks[1].reduce_link = 9;
 	refused(&c, "timeline: rank 1 has no such link, or a time below 0");
 	c.ranks[1].reduce_link = 0;
+	struct flow_way ways[4] = { { 1, { 0 }, { 1 } }, { 1, { 1 }, { 1 } }, { 1, { 2 }, { 1 } },
+		{ 2, { 3, 9 }, { 1, 1 } } };
+	c.in.ways = ways;
+	c.in.way_count = 4;
+	refused(&c, "timeline: way 3 has no links, or no such ones");
+	c.in.ways = NULL;
+	c.in.way_count = 0;
 	c.schedule.lists[1].at[0] = (struct schedule_instruction){ 0, 0, SCHEDULE_RECV_B };
 	refused(&c, "rank 0 waits for ever: this schedule does not pass schedule_check");
 	schedule_finish(&c.schedule);
