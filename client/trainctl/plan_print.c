@@ -292,6 +292,31 @@ static void print_ranks(const struct view *v)
 	(void)printf("\n");
 }
 
+/* Number of a host's card among the layout's links; UINT32_MAX: one link alone carries all that goes through it, and says so. */
+static uint32_t card_of(const struct view *v, uint32_t host, bool in)
+{
+	const struct plan_cluster *c = v->p->in->cluster;
+	uint32_t n = c->node_count, card = n * n + (in ? n : 0) + host, used = 0;
+	for (uint32_t i = 0; i < n * n; i++) {
+		uint32_t from = c->nodes[i / n].host, to = c->nodes[i % n].host;
+		used += from != to && (in ? to : from) == host && v->layout->bytes[i] > 0;
+	}
+	return used > 1 ? card : UINT32_MAX;
+}
+
+static void print_card(const struct view *v, uint32_t host, bool in, struct print_table *table)
+{
+	char bytes[PRINT_FIGURE_MAX], takes[PRINT_FIGURE_MAX];
+	uint32_t card = card_of(v, host, in);
+	if (card == UINT32_MAX)
+		return;
+	print_cell(table, "%s", in ? "(others)" : node_name(v, host));
+	print_cell(table, "%s", in ? node_name(v, host) : "(others)");
+	print_cell(table, "%s", print_bytes((uint64_t)v->layout->bytes[card], bytes));
+	print_cell(table, "%s",
+	    seconds(v->layout->bytes[card] / plan_layout_bandwidth(v->layout, card), takes));
+}
+
 static void print_links(const struct view *v)
 {
 	static const char *const heads[] = { "FROM", "TO", "A STEP", "TAKES", NULL };
@@ -308,6 +333,10 @@ static void print_links(const struct view *v)
 		print_cell(&table, "%s", print_bytes((uint64_t)v->layout->bytes[i], bytes));
 		print_cell(&table, "%s",
 		    seconds(v->layout->bytes[i] / c->links[i].bandwidth_bytes_per_s, takes));
+	}
+	for (uint32_t host = 0; host < c->node_count; host++) {
+		print_card(v, host, false, &table);
+		print_card(v, host, true, &table);
 	}
 	if (table.cells > table.columns) {
 		print_table_out(&table, v->p->color);
@@ -491,6 +520,27 @@ static void write_links(struct json *json, const struct view *v)
 	json_end(json);
 }
 
+/* Those over which several links go. */
+static void write_cards(struct json *json, const struct view *v)
+{
+	const struct plan_cluster *c = v->p->in->cluster;
+	json_key(json, "cards");
+	json_array(json);
+	for (uint32_t i = 0; i < 2 * c->node_count; i++) {
+		uint32_t host = i / 2, card = card_of(v, host, i % 2 == 1);
+		if (card == UINT32_MAX)
+			continue;
+		json_object(json);
+		key_string(json, "node", node_name(v, host));
+		key_string(json, "way", i % 2 == 1 ? "in" : "out");
+		key_double(json, "bytes", v->layout->bytes[card]);
+		key_double(json, "seconds",
+		    v->layout->bytes[card] / plan_layout_bandwidth(v->layout, card));
+		json_end(json);
+	}
+	json_end(json);
+}
+
 static void write_others(struct json *json, const struct view *v)
 {
 	json_key(json, "others");
@@ -534,6 +584,7 @@ tr_status plan_print_json(const struct plan_print *print, struct tr_error *error
 	write_ranks(&json, &v);
 	write_losses(&json, &v);
 	write_links(&json, &v);
+	write_cards(&json, &v);
 	write_others(&json, &v);
 	json_end(&json);
 	print_json_text(&json);

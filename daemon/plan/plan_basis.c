@@ -129,6 +129,10 @@ static bool add_nodes(const struct plan_input *in, const uint64_t *ids, const st
 		node->id = ids[nodes[i]];
 		node->memory_bytes = worker->memory_bytes;
 		node->speed = worker->speed;
+		uint32_t host = in->cluster->nodes[nodes[i]].host;
+		node->host = ids[host];
+		node->card_out_bytes_per_s = plan_cluster_card_out(in->cluster, host);
+		node->card_in_bytes_per_s = plan_cluster_card_in(in->cluster, host);
 		basis->nodes[basis->n_nodes++] = node;
 		for (uint32_t j = 0; j < count; j++) {
 			const struct flow_link *link = plan_cluster_link(in->cluster, nodes[i],
@@ -181,7 +185,8 @@ static bool are_nodes(const Traind__V1__PlanBasis *basis)
 
 	for (size_t i = 0; i < basis->n_nodes; i++) {
 		const Traind__V1__PlanNode *node = basis->nodes[i];
-		good = good && node->speed > 0 && isfinite(node->speed) && node->memory_bytes > 0;
+		good = good && node->speed > 0 && isfinite(node->speed) && node->memory_bytes > 0 &&
+		    node->card_out_bytes_per_s >= 0 && node->card_in_bytes_per_s >= 0;
 	}
 	return good;
 }
@@ -209,7 +214,8 @@ tr_status plan_basis_check(const Traind__V1__PlanBasis *basis, struct tr_error *
 		    "plan.basis: a cost is not of embedding, layer and head");
 	if (!are_nodes(basis) || !are_links(basis))
 		return tr_error_set(error, TR_EINVAL,
-		    "plan.basis: a node has no speed or memory, or a way between two no latency or "
+		    "plan.basis: a node has no speed, memory or card, or a way between two no "
+		    "latency or "
 		    "bandwidth");
 	return TR_OK;
 }

@@ -181,6 +181,32 @@ static struct flow_link link_now(const struct replan_job *job, const struct repl
 	return link;
 }
 
+static uint64_t host_of(const struct replan_job *job, int64_t id)
+{
+	uint32_t at = plan_basis_node(job->basis, (uint64_t)id);
+
+	return at != PLAN_BASIS_NONE && job->basis->nodes[at]->host != 0
+	    ? job->basis->nodes[at]->host
+	    : (uint64_t)id;
+}
+
+/* Cards stay as planned: of two links that share one each looks half as fast while both send, and the card would then be taken to be shared twice. */
+static void take_hosts(const struct replan_job *job, const int64_t *ids,
+    struct plan_cluster *cluster)
+{
+	for (uint32_t i = 0; i < cluster->node_count; i++) {
+		struct plan_node *node = &cluster->nodes[i];
+		uint32_t at = plan_basis_node(job->basis, (uint64_t)ids[i]);
+		node->host = 0;
+		while (host_of(job, ids[node->host]) != host_of(job, ids[i]))
+			node->host++;
+		if (at == PLAN_BASIS_NONE)
+			continue;
+		node->card_out_bytes_per_s = job->basis->nodes[at]->card_out_bytes_per_s;
+		node->card_in_bytes_per_s = job->basis->nodes[at]->card_in_bytes_per_s;
+	}
+}
+
 static tr_status make_cluster(const struct replan_job *job, const struct replan_task *task,
     struct plan_cluster *cluster, struct tr_error *error)
 {
@@ -197,6 +223,7 @@ static tr_status make_cluster(const struct replan_job *job, const struct replan_
 	for (uint32_t i = 0; i < nodes; i++)
 		for (uint32_t j = 0; j < nodes; j++)
 			*plan_cluster_link(cluster, i, j) = link_now(job, task, ids[i], ids[j]);
+	take_hosts(job, ids, cluster);
 	return TR_OK;
 }
 

@@ -266,6 +266,24 @@ def test_what_does_not_fit_is_refused_with_the_numbers(tmp_path, job, here):
         assert words in done.stderr
 
 
+def test_links_of_a_node_share_its_card(tmp_path, job, here):
+    """The stage in the middle sends on and back: as fast as its card, which is its links' where nobody says."""
+    found = {}
+    for card in ("", ", card_gbit: 100", ", card_gbit: 0.0005", ", card_in_gbit: 0.0005"):
+        nodes = cluster_file(tmp_path, ["name: a", "name: b" + card, "name: c"], "between: {ms: 0.1, gbit: 0.002}\n")
+        words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--as-is", "--set", "mesh.nodes=3", "--set", "mesh.pp=3", "--set", "mesh.schedule=1f1b",
+                 "--set", "train.micro_sequences=1"]
+        found[card] = json.loads(here(*words, "--json").stdout)
+        shown = here(*words).stdout
+        middle = found[card]["ranks"][1]["node"]
+        assert f"\n{middle} " in shown and "(others)" in shown
+        cards = {row["node"] + row["way"]: row for row in found[card]["cards"]}
+        sent = sum(link["bytes"] for link in found[card]["links"] if link["from"] == middle)
+        assert cards[middle + "out"]["bytes"] == sent
+    free, slow_both, slow_in = (found[card]["step_s"] for card in (", card_gbit: 100", ", card_gbit: 0.0005", ", card_in_gbit: 0.0005"))
+    assert 1.01 * free < found[""]["step_s"] < slow_in <= slow_both
+
+
 @pytest.mark.parametrize("wrong, line, words", [
     ("nodes: [{name: a, speed: fast}]", 1, "speed: found 'fast', allowed: a number above 0"),
     ("nodes: [{name: a, card_gbit: 0}]", 1, "card_gbit: found '0', allowed: a number above 0"),

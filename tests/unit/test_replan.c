@@ -23,6 +23,8 @@ struct planned {
 	struct replan_task task;
 };
 
+static char gpipe[] = "gpipe";
+
 static void make(struct planned *p, unsigned number, struct mesh mesh)
 {
 	struct plan_search_settings settings = { .seed = 1, .only = { .mesh = mesh } };
@@ -44,6 +46,8 @@ static void make(struct planned *p, unsigned number, struct mesh mesh)
 	p->mesh.zero_owners = p->plan.choice.owners;
 	p->mesh.recompute = p->plan.choice.recompute;
 	p->mesh.chunks = p->plan.choice.chunks;
+	if (p->plan.choice.kind == SCHEDULE_GPIPE)
+		p->mesh.schedule = gpipe;
 	p->mesh.sequence_parallel = p->plan.choice.own_rows;
 	p->job = (struct replan_job){ p->basis, &p->mesh, &p->c.model, p->c.in.batch,
 		p->plan.choice.sequences, false };
@@ -244,12 +248,12 @@ static void a_job_of_many_chunks(void **state)
 
 static void as_planned_it_stays(void **state)
 {
-	const unsigned cases[] = { 1, 14 };
+	const unsigned cases[] = { 1, 14, 20 }; /* the last has slow cards */
 	struct planned p;
 	struct wish wish;
 
 	(void)state;
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 3; i++) {
 		make(&p, cases[i], mesh_of(0, 0, 0));
 		finish(&p);
 		make(&p, cases[i], p.plan.choice.mesh);
@@ -269,6 +273,50 @@ static void as_planned_it_stays(void **state)
 		assert_told(&p, &wish);
 		finish(&p);
 	}
+}
+
+static double predicted_s(struct planned *p)
+{
+	struct plan_layout *layout = plan_layout_create(&p->c.in, NULL);
+
+	assert_non_null(layout);
+	case_predict(layout, &p->plan);
+	plan_layout_destroy(layout);
+	return p->plan.times.step_s;
+}
+
+/* Two nodes that share a card: so it is where a job is planned anew, and two links that look half as fast while both send are not one card of half the rate. */
+static void cards_stay_as_planned(void **state)
+{
+	struct planned p;
+	struct wish wish;
+	uint64_t ids[4];
+
+	(void)state;
+	make(&p, 18, mesh_of(1, 4, 1)); /* links of 100 Mbit/s */
+	double own_s = p.plan.times.step_s;
+	for (uint32_t i = 0; i < 4; i++)
+		ids[i] = FIRST_ID + i;
+	uint32_t a = p.plan.worker_of[0], b = p.plan.worker_of[2];
+	p.c.cluster.nodes[a > b ? a : b].host = a > b ? b : a;
+	double shared_s = predicted_s(&p);
+	assert_true(shared_s > 1.02 * own_s);
+	plan_basis_destroy(p.basis);
+	p.basis = plan_basis_make(&p.c.in, ids, &p.plan);
+	assert_non_null(p.basis);
+	p.job.basis = p.basis;
+	p.task.dealing.mesh = p.plan.choice.mesh;
+	for (uint32_t s = 0; s < 4 * p.plan.choice.chunks; s++)
+		p.task.dealing.layers[s % 4] += p.plan.layers_of[s];
+	search(&p, &wish);
+	assert_true(fabs(1e-9 * (double)wish.now_ns - shared_s) < 0.01 * shared_s);
+	for (uint32_t i = 0; i < 4; i++)
+		for (uint32_t j = 0; j < 4; j++)
+			p.task.figures[i].bandwidth[j] = (int64_t)(50 * MBIT);
+	search(&p, &wish);
+	/* Of halved links with halved cards all would take twice as long. */
+	assert_true(1e-9 * (double)wish.now_ns < 1.6 * shared_s);
+	finish(&p);
 }
 
 /* Who shares all layers with a slow worker waits for it: without it, or with less for it, steps are shorter. */
@@ -408,6 +456,7 @@ int main(void)
 		cmocka_unit_test(what_workers_compute),
 		cmocka_unit_test(a_job_of_many_chunks),
 		cmocka_unit_test(as_planned_it_stays),
+		cmocka_unit_test(cards_stay_as_planned),
 		cmocka_unit_test(what_meshes_take),
 		cmocka_unit_test(a_slow_worker),
 		cmocka_unit_test(a_worker_that_is_quick_again),
