@@ -105,7 +105,7 @@ static struct way way_of(struct plan_layout *l, const struct plan *plan, uint32_
 	                       *back = &l->backward[replica * l->pp];
 	struct way way = { 0 };
 
-	if (l->pp == 1)
+	if (l->pp <= 1)
 		return way;
 	for (uint32_t stage = 0; stage + 1 < l->stages; stage++) {
 		const struct plan_edge *there = &to[stage % l->pp],

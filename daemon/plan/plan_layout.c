@@ -62,7 +62,7 @@ struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_er
 	if (st == TR_OK)
 		st = plan_costs_derive(in->model, in->sequence_length, in->costs, layout->derived,
 		    error);
-	if (st == TR_OK) {
+	if (st == TR_OK && layout != NULL) {
 		copy_links(layout);
 		plan_costs_split_rows(in->model, in->sequence_length, in->costs, layout->derived,
 		    layout->split, layout->own);

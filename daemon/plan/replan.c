@@ -210,7 +210,7 @@ static void take_hosts(const struct replan_job *job, const int64_t *ids,
 static tr_status make_cluster(const struct replan_job *job, const struct replan_task *task,
     struct plan_cluster *cluster, struct tr_error *error)
 {
-	int64_t ids[REPLAN_PEERS_MAX];
+	int64_t ids[REPLAN_PEERS_MAX] = { 0 };
 	uint32_t place[REPLAN_PEERS_MAX], nodes = nodes_there(task, ids, place);
 	tr_status st = plan_cluster_create(nodes, task->count, cluster, error);
 
