@@ -449,6 +449,22 @@ static void write_times(struct json *json, const struct plan_times *t)
 	json_end(json);
 }
 
+/* What memory_bytes is the sum of. */
+static void write_memory(struct json *json, const struct view *v, uint32_t rank)
+{
+	struct plan_rank_memory m;
+	plan_rank_memory(v->layout, v->best, rank, &v->schedule, &m);
+	json_key(json, "memory");
+	json_object(json);
+	json_key_uint(json, "process", m.process);
+	json_key_uint(json, "state", m.state);
+	json_key_uint(json, "activations", m.activations);
+	json_key_uint(json, "working", m.working);
+	json_key_uint(json, "messages", m.messages);
+	json_key_uint(json, "copy", m.copy);
+	json_end(json);
+}
+
 static void write_ranks(struct json *json, const struct view *v)
 {
 	json_key(json, "layers");
@@ -469,6 +485,7 @@ static void write_ranks(struct json *json, const struct view *v)
 		json_key_uint(json, "microbatches", v->best->microbatches_of[at.at[MESH_DP]]);
 		json_key_uint(json, "memory_bytes",
 		    plan_rank_bytes(v->layout, v->best, at.at[MESH_PP], &v->schedule));
+		write_memory(json, v, at.at[MESH_PP]);
 		json_key_uint(json, "has_bytes", worker_of(v, rank)->memory_bytes);
 		json_end(json);
 	}

@@ -8,6 +8,8 @@
 #define WRITTEN_BYTES 12 /* of a parameter, with its moments */
 #define MOMENT_BYTES  8
 #define SAMPLE_BYTES  4
+/* What is written goes through blocks of so much (daemon/checkpoint/bulk_file.h). */
+#define BLOCK_BYTES (UINT64_C(4) << 20)
 /* Of shared memory: what lies before a model's arrays. */
 #define COUNTER_BYTES (UINT64_C(64) << 10)
 
@@ -156,15 +158,20 @@ static uint64_t measured_table_bytes(const struct plan_layout *l)
 	return l->in->batch_parts > 0 && l->pp > 1 ? 2 * l->of_tp->table * sizeof(float) : 0;
 }
 
-/* What is there once: the head's arrays where the head is; of a layer that is computed again what is not kept of it. */
-static uint64_t fixed_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+/* What is there once, besides the process: the head's arrays where the head is; of a layer that is computed again what is not kept of it. */
+static uint64_t working_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
 	uint64_t head = (uint64_t)l->of_tp->head_bytes * l->cost->sequences;
 
-	return l->in->costs->process_bytes +
-	    less(l->cost->working_bytes, (rank + 1 < l->pp ? head : 0) + measured_table_bytes(l)) +
+	return less(l->cost->working_bytes,
+	           (rank + 1 < l->pp ? head : 0) + measured_table_bytes(l)) +
 	    table_bytes(l, rank) +
 	    (plan->choice.recompute ? less(l->cost->kept_bytes[SECTION_LAYER], stream_bytes(l)) : 0);
+}
+
+static uint64_t fixed_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
+{
+	return l->in->costs->process_bytes + working_bytes(l, plan, rank);
 }
 
 /* Between stages. */
@@ -207,28 +214,49 @@ static uint64_t lacking_bytes(const struct plan_layout *l, const struct plan *pl
 	return owners > 0 && owners < l->dp ? own * MOMENT_BYTES * (l->dp - owners) / l->dp : 0;
 }
 
+/* The largest file has moments; a small one does not fill the block. */
+static uint64_t block_bytes(uint64_t numbers)
+{
+	return numbers * MOMENT_BYTES < BLOCK_BYTES ? numbers * MOMENT_BYTES : BLOCK_BYTES;
+}
+
 /* In shards each has a copy of its own, one replica's workers that is: which one may change. */
 static uint64_t own_copy_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank)
 {
 	uint64_t own = plan_layout_parameters(l, plan, rank);
 
 	return l->in->writes == PLAN_WRITES_SHARDS
-	    ? own * written_bytes(l) + lacking_bytes(l, plan, own)
+	    ? own * written_bytes(l) + lacking_bytes(l, plan, own) + block_bytes(own)
 	    : 0;
+}
+
+void plan_rank_memory(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
+    const struct schedule *schedule, struct plan_rank_memory *memory)
+{
+	struct schedule_shape shape = schedule != NULL
+	    ? schedule->shape
+	    : shape_of(l, plan, most_microbatches(l, plan));
+
+	*memory = (struct plan_rank_memory){
+		.process = l->in->costs->process_bytes,
+		.state = state_bytes(l, plan, plan_layout_parameters(l, plan, rank)) +
+		    filled_of(l, plan),
+		.activations = schedule != NULL
+		    ? kept_by_list(l, plan, &schedule->lists[rank], rank)
+		    : kept_by_formula(l, plan, rank),
+		.working = working_bytes(l, plan, rank),
+		.messages = message_bytes(l, &shape, rank),
+		.copy = own_copy_bytes(l, plan, rank),
+	};
 }
 
 uint64_t plan_rank_bytes(const struct plan_layout *l, const struct plan *plan, uint32_t rank,
     const struct schedule *schedule)
 {
-	uint64_t kept = schedule != NULL ? kept_by_list(l, plan, &schedule->lists[rank], rank)
-	                                 : kept_by_formula(l, plan, rank);
-	struct schedule_shape shape = schedule != NULL
-	    ? schedule->shape
-	    : shape_of(l, plan, most_microbatches(l, plan));
+	struct plan_rank_memory m;
 
-	return fixed_bytes(l, plan, rank) +
-	    state_bytes(l, plan, plan_layout_parameters(l, plan, rank)) + filled_of(l, plan) +
-	    kept + message_bytes(l, &shape, rank) + own_copy_bytes(l, plan, rank);
+	plan_rank_memory(l, plan, rank, schedule, &m);
+	return m.process + m.state + m.activations + m.working + m.messages + m.copy;
 }
 
 uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan, bool saves)
@@ -245,8 +273,8 @@ uint64_t plan_writer_bytes(const struct plan_layout *l, const struct plan *plan,
 	/* Other shards, and a copy of its own; at the end the parameters, for the sample. */
 	if (parts)
 		return lacks + written * (others + (saves || owners > 0 ? own : 0)) +
-		    SAMPLE_BYTES * whole;
-	return lacks + (saves ? written * whole : 0);
+		    SAMPLE_BYTES * whole + block_bytes(whole);
+	return lacks + (saves ? written * whole : 0) + block_bytes(whole);
 }
 
 uint64_t plan_first_bytes(const struct plan_layout *l, const struct plan *plan,

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "daemon/checkpoint/bulk_file.h"
 #include "daemon/plan/plan_dealing.h"
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/memory.h"
@@ -398,7 +399,7 @@ static void what_would_do(void **state)
 	plan_cluster_finish(&c.cluster);
 }
 
-/* 12 bytes: a parameter and its moments. */
+/* 12 bytes: a parameter and its moments; and the block that a file is written through. */
 static void who_writes_takes_more(void **state)
 {
 	struct plan_case c;
@@ -408,18 +409,19 @@ static void who_writes_takes_more(void **state)
 	uint64_t whole = model_config_parameters(&c.model);
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	plan_fill(layout, &plan);
-	assert_int_equal(plan_writer_bytes(layout, &plan, false), 0);
-	assert_int_equal(plan_writer_bytes(layout, &plan, true), 12 * whole);
+	const uint64_t block = BULK_BLOCK_BYTES;
+	assert_int_equal(plan_writer_bytes(layout, &plan, false), block);
+	assert_int_equal(plan_writer_bytes(layout, &plan, true), 12 * whole + block);
 	plan.choice.mesh = (struct mesh){ { [MESH_DP] = 1, [MESH_PP] = 2, [MESH_TP] = 1 } };
 	plan_fill(layout, &plan);
 	uint64_t others = whole - plan_layout_parameters(layout, &plan, 0);
 	assert_in_range(others, whole / 3, whole);
-	assert_int_equal(plan_writer_bytes(layout, &plan, false), 12 * others + 4 * whole);
-	assert_int_equal(plan_writer_bytes(layout, &plan, true), 16 * whole);
+	assert_int_equal(plan_writer_bytes(layout, &plan, false), 12 * others + 4 * whole + block);
+	assert_int_equal(plan_writer_bytes(layout, &plan, true), 16 * whole + block);
 	uint64_t before = plan_rank_bytes(layout, &plan, 1, NULL);
 	c.in.writes = PLAN_WRITES_SHARDS; /* each has a copy of its own instead */
 	uint64_t copy = plan_rank_bytes(layout, &plan, 1, NULL) - before;
-	assert_int_equal(copy, 12 * plan_layout_parameters(layout, &plan, 1));
+	assert_int_equal(copy, 12 * plan_layout_parameters(layout, &plan, 1) + block);
 	plan_layout_destroy(layout);
 	plan_cluster_finish(&c.cluster);
 }
