@@ -75,18 +75,52 @@ def test_replicas_of_several_workers_learn_what_single_workers_do(tmp_path, whol
     assert_nothing_between_merges(tmp_path / "run")
 
 
-@pytest.mark.parametrize("pp,tp", [(1, 2), (2, 1)])
-def test_a_replica_has_the_learning_rate_that_a_worker_would_have(tmp_path, whole, pp, tp):
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory, whole):
+    """What two workers that hold the whole model learn with learning rates of their own. It has layers for two chunks of two stages."""
+    folder = tmp_path_factory.mktemp("rated")
+    train(folder / "cluster", rates(apart_spec(whole[0], folder / "run", 2, 1, 1, layers=4)), 2)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("pp,tp,chunks,sequence", [(1, 2, 1, False), (2, 1, 1, False), (2, 1, 2, False), (1, 2, 1, True), (2, 2, 2, True)])
+def test_a_replica_has_the_learning_rate_that_a_worker_would_have(tmp_path, whole, rated, pp, tp, chunks, sequence):
     """hdet: from merge to merge, and the base moves as it does for whole workers."""
-    text = whole[0]
-    train(tmp_path / "single-cluster", rates(apart_spec(text, tmp_path / "single", 2, 1, 1)), 2)
-    _, events = train(tmp_path / "cluster", rates(apart_spec(text, tmp_path / "run", 2, pp, tp)), 2, slots=pp * tp)
+    spec = rates(apart_spec(whole[0], tmp_path / "run", 2, pp, tp, layers=4))
+    spec.mesh.chunks, spec.mesh.sequence_parallel = chunks, sequence
+    _, events = train(tmp_path / "cluster", spec, 2, slots=pp * tp)
     assert "other numbers" not in events, events
-    assert_same(tmp_path / "single", tmp_path / "run")
-    ours, theirs = rows_of(tmp_path / "run"), rows_of(tmp_path / "single")
+    assert_same(rated, tmp_path / "run")
+    ours, theirs = rows_of(tmp_path / "run"), rows_of(rated)
     assert [ours[step]["lr"] for step in sorted(ours)] == pytest.approx([theirs[step]["lr"] for step in sorted(theirs)], rel=1e-4)
     plain, step = rows_of(whole[1]), STEPS - INNER  # the last one's rate is 0
     assert abs(ours[step]["lr"] / plain[step]["lr"] - 1) > 0.01, "the base has moved"
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory, whole):
+    """What two workers that hold the whole model learn of the same text by local_sgd, which is not what they learn by diloco."""
+    folder = tmp_path_factory.mktemp("averaged")
+    train(folder / "cluster", averaging(apart_spec(whole[0], folder / "run", 2, 1, 1, layers=4)), 2)
+    train(folder / "other-cluster", apart_spec(whole[0], folder / "other", 2, 1, 1, layers=4), 2)
+    assert distance(folder / "run", folder / "other") > 0.1
+    return folder / "run"
+
+
+def averaging(spec):
+    spec.train.sync.mode = "local_sgd"
+    return spec
+
+
+@pytest.mark.parametrize("pp,tp,chunks,sequence", [(1, 2, 1, False), (2, 1, 1, False), (2, 1, 2, False), (1, 2, 1, True)])
+def test_replicas_average_what_workers_would(tmp_path, whole, averaged, pp, tp, chunks, sequence):
+    """local_sgd: after each merge a shard is the mean of what its replicas made of it."""
+    spec = averaging(apart_spec(whole[0], tmp_path / "run", 2, pp, tp, layers=4))
+    spec.mesh.chunks, spec.mesh.sequence_parallel = chunks, sequence
+    done, events = train(tmp_path / "cluster", spec, 2, slots=pp * tp)
+    assert done.rounds.committed == STEPS // INNER + 1 and "other numbers" not in events, events
+    assert_same(averaged, tmp_path / "run")
+    assert_nothing_between_merges(tmp_path / "run")
 
 
 def test_what_several_workers_hold_stays_the_same_with_a_codec(tmp_path, whole):
