@@ -48,12 +48,15 @@
 #define TR_CHANNEL_ARENA_BYTES      (4u << 20)  /* least size of one; sparse */
 #define TR_CHANNEL_ARENA_BYTES_MOST (1u << 30)  /* unless one buffer alone needs more */
 #define TR_CHANNEL_MESSAGE_MAX      (64u << 10) /* bytes of a message on the worker's socket */
-#define TR_SHM_PIECES_MAX           2048 /* pieces of memory that one peer shows to another of its host */
-#define TR_SHM_BYTES_MAX            (1ull << 42) /* of address space, for them */
-#define TR_SHM_IMPORTS_MAX          4 /* of one peer's, by lanes that are open or ended in this view */
-#define TR_SHM_UNGREETED_MAX        64 /* connections of shared memory that have not said hello yet */
-#define TR_STATE_TENSORS_MAX        4096
-#define TR_STATE_NAME_MAX           128
+#define TR_IN_TURN_BYTES_MAX \
+	(4u << 20) /* of an input that workers of a node show each other, for each that reads it */
+#define TR_IN_TURN_WORKERS_MAX 64u  /* of a node */
+#define TR_SHM_PIECES_MAX      2048 /* pieces of memory that one peer shows to another of its host */
+#define TR_SHM_BYTES_MAX       (1ull << 42) /* of address space, for them */
+#define TR_SHM_IMPORTS_MAX     4  /* of one peer's, by lanes that are open or ended in this view */
+#define TR_SHM_UNGREETED_MAX   64 /* connections of shared memory that have not said hello yet */
+#define TR_STATE_TENSORS_MAX   4096
+#define TR_STATE_NAME_MAX      128
 #define TR_ROUND_LATER \
 	UINT64_MAX /* contribute_from of who gets its state gradually and has not all of it */
 #define TR_STATE_CHUNK_BYTES (256u << 10)

@@ -13,8 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKS_AWAKE 2000 /* some us */
-#define NAP_MS      100  /* the longest, before a look at the clock */
+/* As long as workers look at each other's sums (collectives/engine/coll_turn.c): some 300 us, less where that was in vain. */
+#define LOOKS_LEAST 64
+#define LOOKS_MOST  8192
+#define NAP_MS      100 /* the longest, before a look at the clock */
 
 struct member {
 	_Alignas(64) _Atomic uint64_t met, agreed; /* how often */
@@ -31,6 +33,7 @@ struct page {
 struct lockstep {
 	struct page *page;
 	unsigned self, members;
+	unsigned looks; /* before it sleeps */
 };
 
 int lockstep_create(void)
@@ -58,7 +61,7 @@ tr_status lockstep_open(int page, unsigned self, unsigned members, struct lockst
 		free(l);
 		return tr_error_set(error, TR_EIO, "mmap: %s", strerror(errno));
 	}
-	*l = (struct lockstep){ at, self, members };
+	*l = (struct lockstep){ at, self, members, LOOKS_MOST };
 	*lockstep = l;
 	return TR_OK;
 }
@@ -99,13 +102,37 @@ static void nap(struct member *member, uint32_t seen)
 	(void)syscall(SYS_futex, &member->news, FUTEX_WAIT, seen, &most, NULL, 0);
 }
 
+static void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static bool comes_while_looking(const struct member *member, bool agreeing, uint64_t times,
+    unsigned looks)
+{
+	for (unsigned i = 0; i < looks; i++) {
+		relax();
+		if (has_come(member, agreeing, times))
+			return true;
+	}
+	return false;
+}
+
 /* Until it has come so often; it has left, if it does not. Who looked for long sleeps: other work has the core then, and gives it back at once. */
-static void wait_for(struct member *member, bool agreeing, uint64_t times)
+static void wait_for(struct lockstep *l, struct member *member, bool agreeing, uint64_t times)
 {
 	uint64_t begun_ms = 0;
-	for (unsigned looks = 0; looks < LOOKS_AWAKE; looks++)
-		if (has_come(member, agreeing, times))
-			return;
+	if (has_come(member, agreeing, times))
+		return;
+	if (comes_while_looking(member, agreeing, times, l->looks)) {
+		l->looks = l->looks < LOOKS_MOST ? 2 * l->looks : LOOKS_MOST;
+		return;
+	}
+	l->looks = l->looks > LOOKS_LEAST ? l->looks / 2 : LOOKS_LEAST;
 	for (;;) {
 		uint32_t seen = atomic_load(&member->news);
 		if (has_come(member, agreeing, times))
@@ -129,7 +156,7 @@ static bool come(struct lockstep *l, bool agreeing, unsigned first, unsigned end
 	wake(self);
 	for (unsigned i = first; i < end && !atomic_load(&self->left); i++)
 		if (i != l->self)
-			wait_for(&members[i], agreeing, times);
+			wait_for(l, &members[i], agreeing, times);
 	return !atomic_load(&self->left);
 }
 

@@ -7,7 +7,7 @@
  *	again = lockstep_agree(lockstep, again);            // the same: all get what member 0 gave
  *	lockstep_close(lockstep);
  *
- * Calls with a NULL lockstep return at once, of a member alone. One thread a member. Who waits looks for some us and then sleeps, so that it takes no core. */
+ * Calls with a NULL lockstep return at once, of a member alone. One thread a member. Who waits looks for as long as workers that make sums by themselves, and then sleeps, so that it takes no core. */
 #ifndef TR_COMMON_LOCKSTEP_H
 #define TR_COMMON_LOCKSTEP_H
 

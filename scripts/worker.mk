@@ -2,6 +2,8 @@
 # flag here changes bits: no contraction into fused multiply-add (Makefile), no reordering of sums.
 OPS_CFLAGS := -O3 -fno-math-errno -fno-trapping-math
 $(foreach f,adamw attention bf16 dropout embed gelu layernorm linear loss rmsnorm rotate swiglu,$(eval CFLAGS_daemon_worker_ops_$(f) = $(OPS_CFLAGS)))
+# Its additions stand for those of collectives/kernels.
+CFLAGS_daemon_worker_measure_sums = -O3
 ifeq ($(shell uname -m),x86_64)
 CFLAGS_daemon_worker_ops_x86_v3 = $(OPS_CFLAGS) -march=x86-64-v3
 CFLAGS_daemon_worker_ops_x86_v4 = $(OPS_CFLAGS) -march=x86-64-v4

@@ -38,6 +38,8 @@ static tr_status read_lines(FILE *file, const char *name, struct plan_measured *
 		else
 			good = sscanf(line, "update %lf", &m->costs.update_s) == 1 ||
 			    sscanf(line, "add %lf", &m->costs.add_s) == 1 ||
+			    sscanf(line, "sum %lf %lf", &m->costs.sum_s, &m->costs.sum_byte_s) ==
+			        2 ||
 			    sscanf(line, "process %" SCNu64, &m->costs.process_bytes) == 1 ||
 			    sscanf(line, "of %159[^\n]", m->of) == 1 ||
 			    sscanf(line, "parameter %" SCNu32, &m->costs.parameter_bytes) == 1 ||

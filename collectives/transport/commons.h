@@ -25,10 +25,11 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/limits.h"
 
-#define COMMONS_SEATS    64u
+#define COMMONS_SEATS    TR_IN_TURN_WORKERS_MAX
 #define COMMONS_ENTRIES  2u
-#define COMMONS_BODY_MAX ((size_t)4 << 20)
+#define COMMONS_BODY_MAX ((size_t)TR_IN_TURN_BYTES_MAX)
 #define COMMONS_NO_SEAT  UINT32_MAX
 
 struct commons; /* the memory */

@@ -155,6 +155,8 @@ Traind__V1__PlanBasis *plan_basis_make(const struct plan_input *in, const uint64
 	traind__v1__plan_basis__init(basis);
 	basis->update_s = in->costs->update_s;
 	basis->round_s = in->costs->round_s;
+	basis->sum_s = in->costs->sum_s;
+	basis->sum_byte_s = in->costs->sum_byte_s;
 	basis->process_bytes = in->costs->process_bytes;
 	basis->parameter_bytes = in->costs->parameter_bytes;
 	basis->sequence_parallel = in->costs->sequence_parallel;
@@ -242,6 +244,8 @@ tr_status plan_basis_costs(const Traind__V1__PlanBasis *basis,
 		.count = (uint32_t)basis->n_costs,
 		.update_s = basis->update_s,
 		.round_s = basis->round_s,
+		.sum_s = basis->sum_s,
+		.sum_byte_s = basis->sum_byte_s,
 		.process_bytes = basis->process_bytes,
 		.parameter_bytes = basis->parameter_bytes,
 		.sequence_parallel = basis->sequence_parallel,

@@ -1,6 +1,7 @@
 #include "daemon/plan/plan_costs.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "common/limits.h"
@@ -67,10 +68,11 @@ static tr_status check(const struct plan_costs *costs, struct tr_error *error)
 			    cost->tp, cost->sequences);
 	}
 	return is_time(costs->update_s) && is_time(costs->add_s) && is_time(costs->round_s) &&
+	        is_time(costs->sum_s) && is_time(costs->sum_byte_s) &&
 	        costs->process_bytes < BYTES_MOST && costs->parameter_bytes < PARAMETER_MOST
 	    ? check_single(costs, error)
 	    : tr_error_set(error, TR_EINVAL,
-	          "the cost of an update, a round, a process or a parameter is none");
+	          "the cost of an update, a sum, a round, a process or a parameter is none");
 }
 
 static bool is_exchanged(const struct collective_entry *entry, enum graph_section_kind section,
@@ -80,12 +82,23 @@ static bool is_exchanged(const struct collective_entry *entry, enum graph_sectio
 	    entry->collective != COLLECTIVE_LOCAL_SLICE;
 }
 
+/* Of collectives/engine/coll_turn.c. All-reduce: one's input to its seat, the others' from theirs; reduce-scatter: all but one's own block, and that block of the others'; all-gather: one's block, and the others'. */
+static double touched_bytes(enum collective collective, double bytes, uint32_t tp)
+{
+	if (collective == COLLECTIVE_REDUCE_SCATTER)
+		return 2 * bytes * (tp - 1) / tp;
+	return collective == COLLECTIVE_ALL_GATHER ? bytes : bytes * tp;
+}
+
 static struct plan_exchange exchange_of(const struct collective_entry *entry,
     const struct strategy *strategy)
 {
+	uint32_t tp = strategy->mesh.size[MESH_TP];
+	double bytes = (double)entry->bytes;
+
 	return (struct plan_exchange){ entry->collective == COLLECTIVE_ALL_REDUCE ? 2 : 1,
-		collective_bytes_sent(entry->collective, (double)entry->bytes,
-		    strategy->mesh.size[MESH_TP]) };
+		collective_bytes_sent(entry->collective, bytes, tp), 1,
+		touched_bytes(entry->collective, bytes, tp), bytes };
 }
 
 /* `but_last`: a layer computed again stops before what makes its result, the last that its members exchange (tests/unit/derived_calls.h holds the trainer to it). */
@@ -101,10 +114,14 @@ static struct plan_exchange exchange_in(const struct collective_log *log,
 		last = exchange_of(&log->entries[i], strategy);
 		all.latencies += last.latencies;
 		all.bytes += last.bytes;
+		all.ops += last.ops;
+		all.touched += last.touched;
+		all.largest = fmax(all.largest, last.largest);
 	}
 	if (!but_last)
 		return all;
-	return (struct plan_exchange){ all.latencies - last.latencies, all.bytes - last.bytes };
+	return (struct plan_exchange){ all.latencies - last.latencies, all.bytes - last.bytes,
+		all.ops - last.ops, all.touched - last.touched, all.largest };
 }
 
 /* What is multiplied for a token in a layer, forward. */

@@ -28,7 +28,9 @@ struct plan_costs {
 	const struct plan_cost *at; /* borrowed */
 	uint32_t count;
 	double update_s; /* of one parameter, at a worker of speed 1 */
-	double add_s;   /* of adding one number to another: strict jobs add up gradients of parts */
+	double add_s; /* of adding one number to another: strict jobs add up gradients of parts */
+	double sum_s,
+	    sum_byte_s; /* of an op that workers of one node make by themselves, and of each byte that one of them copies or reads in it, at speed 1; the latter 0: not known, taken to be as between their engines */
 	double round_s; /* of a step besides: beginning and commit of its round */
 	uint64_t process_bytes;   /* of a worker before it has a model */
 	uint32_t parameter_bytes; /* with gradient and moments; 0: 16 */
@@ -47,6 +49,9 @@ struct plan_exchange {
 	uint32_t
 	    latencies; /* of a microbatch's collectives: two of an all-reduce, one of each of its halves */
 	double bytes; /* sent by one worker in all of them, for one sequence */
+	/* Where workers of one node make them by themselves: collectives, what one worker copies and reads in them for one sequence, and the most that one of them is of. */
+	uint32_t ops;
+	double touched, largest;
 };
 
 /* A sum of a layer's backward pass that is made while gradients of weights are computed (daemon/worker/backward.c). */

@@ -7,6 +7,7 @@
 #include "daemon/plan/job_mesh.h"
 #include "daemon/plan/owners.h"
 #include "daemon/plan/plan_shared.h"
+#include "daemon/plan/plan_sums.h"
 #include "daemon/plan/split.h"
 
 #define GRADIENT_BYTES  4
@@ -107,43 +108,20 @@ const struct plan_cost *plan_layout_cost(const struct plan_layout *layout,
 	return NULL;
 }
 
-/* Sums over tp of one microbatch. */
-static double exchange_s(const struct plan_layout *l, const struct plan_group *group,
-    const struct plan_exchange *what)
-{
-	return group->latency_s * what->latencies +
-	    what->bytes * l->cost->sequences * group->seconds_a_byte;
-}
-
-/* Of a layer's sums in the backward pass what costs nothing. Strict jobs wait for each; where all cores compute, a sum takes their time. */
-static double hidden_s(const struct plan_layout *l, const struct plan_group *group,
-    double backward_s)
-{
-	double hidden = 0;
-
-	if (l->in->cluster->busy || l->in->batch_parts > 0)
-		return 0;
-	for (unsigned i = 0; i < PLAN_BEHIND; i++) {
-		const struct plan_behind *behind = &l->of_tp->behind[i];
-		hidden += fmin(exchange_s(l, group, &behind->sum), behind->share * backward_s);
-	}
-	return hidden;
-}
-
 /* What a section adds to a stage's times, and to what of them is exchange. */
 static void add_section(const struct plan_layout *l, const struct plan_group *group,
     enum graph_section_kind section, double times, bool recompute, struct plan_section_time *stage,
     double *exchanged)
 {
-	double forward = exchange_s(l, group, &l->of_tp->exchange[section][PHASE_FORWARD]),
-	       backward = exchange_s(l, group, &l->of_tp->exchange[section][PHASE_BACKWARD]);
+	double forward = plan_sums_s(l, group, &l->of_tp->exchange[section][PHASE_FORWARD]),
+	       backward = plan_sums_s(l, group, &l->of_tp->exchange[section][PHASE_BACKWARD]);
 	double forward_s = l->cost->time[section].forward_s / group->speed,
 	       backward_s = l->cost->time[section].backward_s / group->speed;
 
 	if (section == SECTION_LAYER)
-		backward -= hidden_s(l, group, backward_s);
+		backward -= plan_sums_hidden_s(l, group, backward_s);
 	if (recompute) {
-		backward += exchange_s(l, group, &l->of_tp->again);
+		backward += plan_sums_s(l, group, &l->of_tp->again);
 		backward_s += l->of_tp->again_share * forward_s;
 	}
 	stage->forward_s += times * (forward_s + forward);

@@ -1,6 +1,6 @@
 /* What a plan puts on each link and each worker: the way from a choice and a placement to times of stages. Inside the planner. Pure.
  *
- * Sums over tp and over dp go round rings, of whose edges the slowest rules; a link that several rings or several neighbours in the
+ * Sums over tp and over dp go round rings, of whose edges the slowest rules; those over tp that workers of one node make by themselves cost what these copy and read. A link that several rings or several neighbours in the
  * pipeline use at the same time is shared by them in equal parts. Rings over dp visit nodes one after another, the nearest first.
  *
  * Cards are links here too: behind those between nodes come what leaves each host, then what comes in (plan_cluster.h). What goes from one host to another takes three of them.
@@ -54,6 +54,7 @@ struct plan_group {
 	double speed;          /* of its slowest worker */
 	double latency_s;      /* of its ring's slowest edge */
 	double seconds_a_byte; /* that one worker sends */
+	bool one_node;         /* its workers make small sums by themselves (TR_IN_TURN) */
 };
 
 /* What a pipeline rank's tp workers have on one link, when they send to the next, or back. */

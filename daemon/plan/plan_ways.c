@@ -64,9 +64,11 @@ static void place_groups(struct plan_layout *l, const struct plan *plan)
 	for (uint32_t i = 0; i < l->dp * l->pp; i++) {
 		const uint16_t *workers = &plan->worker_of[(i % l->pp * l->dp + i / l->pp) * l->tp];
 		struct plan_group *group = &l->groups[i];
-		*group = (struct plan_group){ .speed = INFINITY };
+		*group = (struct plan_group){ .speed = INFINITY, .one_node = true };
 		for (uint32_t t = 0; t < l->tp; t++) {
 			group->speed = fmin(group->speed, c->workers[workers[t]].speed);
+			group->one_node = group->one_node &&
+			    c->workers[workers[t]].node == c->workers[workers[0]].node;
 			if (l->tp == 1)
 				continue;
 			uint32_t way = plan_cluster_way(c, workers[t], workers[(t + 1) % l->tp]);

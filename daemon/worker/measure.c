@@ -15,6 +15,7 @@
 #include "daemon/worker/add_arrays.h"
 #include "daemon/worker/available.h"
 #include "daemon/worker/gemm.h"
+#include "daemon/worker/measure_sums.h"
 #include "daemon/worker/optim.h"
 #include "daemon/worker/slots.h"
 #include "daemon/worker/text.h"
@@ -462,6 +463,15 @@ static tr_status measure_memory(struct measured *m, const Traind__V1__JobSpec *s
 	return TR_OK;
 }
 
+static tr_status say_sums(FILE *to, struct tr_error *error)
+{
+	struct sum_cost sums = { 0, 0 };
+	tr_status st = measure_sums(&sums, error);
+	if (st == TR_OK)
+		(void)fprintf(to, "sum %.9g %.9g\n", sums.op_s, sums.byte_s);
+	return st;
+}
+
 static bool is_power(uint32_t value)
 {
 	return (value & (value - 1)) == 0;
@@ -556,6 +566,8 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 	st = measure_memory(&m, spec, &config, strict_batch_parts(own.batch), to, error);
 	if (st == TR_OK)
 		st = measure_update(m.pool, &config, to, error);
+	if (st == TR_OK)
+		st = say_sums(to, error);
 	for (uint32_t tp = 1; tp <= limits->tp_most && tp <= config.heads && st == TR_OK; tp++) {
 		if (!is_split(&m, &own, &config, tp))
 			continue;

@@ -9,6 +9,7 @@
  *	of MODEL                 plan_costs_of: of which these are
  *	update SECONDS           of one parameter
  *	add SECONDS              of adding one number to another, as strict jobs add up gradients
+ *	sum SECONDS SECONDS      of an op that workers of one node make by themselves, and of each byte that one of them copies or reads in it (measure_sums.h)
  *	process BYTES            of a worker besides its model and what it exchanges: code, what libraries put aside, the training text (as far as its files are here)
  *	parameter BYTES          of one, with gradient, moments and what products of bf16 (train.dtype) read
  */

@@ -30,12 +30,16 @@ def measure(tp=2, most=4, batch=8, micro=8, dtype="f32", dropout=0, strict=False
             rows[int(numbers[0]), int(numbers[1])] = [float(number) for number in numbers[2:]]
         else:
             rows[word] = " ".join(numbers) if word == "of" else float(numbers[0])
+            if word == "sum":
+                rows["sum byte"] = float(numbers[1])
     return done, rows
 
 
 def test_parts_of_a_model():
     done, rows = measure()
     assert done.returncode == 0, done.stderr
+    # of an op that workers make by themselves, and a byte of it: memory is copied at 10 MB/s to 1 TB/s
+    assert rows["sum"] >= 0 and 1e-12 < rows["sum byte"] < 1e-7
     # powers of two up to the most that divide the batch, and the job's own microbatch
     assert {key for key in rows if isinstance(key, tuple)} == {(tp, n) for tp in (1, 2) for n in (1, 2, 4, 8)}
     assert rows["update"] > 0 and rows["process"] > 1e6

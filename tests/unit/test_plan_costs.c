@@ -46,6 +46,10 @@ static void sequence_parallel_sends_as_many_bytes(void **state)
 		assert_int_equal(sums->latencies, 4);
 		assert_int_equal(halves->latencies, 4);
 		assert_true(sums->bytes == 2 * stream && halves->bytes == 2 * stream);
+		/* Where workers of one node make them: two sums, or four halves, of which each is of the whole stream. */
+		assert_true(sums->ops == 2 && halves->ops == 4);
+		assert_true(sums->touched == 4 * stream && halves->touched == 4 * stream);
+		assert_true(sums->largest == stream && halves->largest == stream);
 	}
 	assert_true(all[1].boundary_bytes == stream && own[1].boundary_bytes == stream / 2);
 	/* One worker has all rows. */

@@ -299,7 +299,6 @@ static void so_few_workers_would_do(void **state)
 {
 	const struct plan_search_settings settings = { .seed = 1 };
 	bool between = false; /* one of the numbers is no doubled one */
-
 	(void)state;
 	for (uint64_t mib = 240; mib <= 280; mib += 20) {
 		struct plan_result *result = NULL;
@@ -406,10 +405,9 @@ static void who_writes_takes_more(void **state)
 	struct plan plan = case_plan(2, 1, 1);
 	(void)state;
 	case_make(&c, 0);
-	uint64_t whole = model_config_parameters(&c.model);
+	uint64_t whole = model_config_parameters(&c.model), block = BULK_BLOCK_BYTES;
 	struct plan_layout *layout = plan_layout_create(&c.in, NULL);
 	plan_fill(layout, &plan);
-	const uint64_t block = BULK_BLOCK_BYTES;
 	assert_int_equal(plan_writer_bytes(layout, &plan, false), block);
 	assert_int_equal(plan_writer_bytes(layout, &plan, true), 12 * whole + block);
 	plan.choice.mesh = (struct mesh){ { [MESH_DP] = 1, [MESH_PP] = 2, [MESH_TP] = 1 } };
@@ -420,8 +418,8 @@ static void who_writes_takes_more(void **state)
 	assert_int_equal(plan_writer_bytes(layout, &plan, true), 16 * whole + block);
 	uint64_t before = plan_rank_bytes(layout, &plan, 1, NULL);
 	c.in.writes = PLAN_WRITES_SHARDS; /* each has a copy of its own instead */
-	uint64_t copy = plan_rank_bytes(layout, &plan, 1, NULL) - before;
-	assert_int_equal(copy, 12 * plan_layout_parameters(layout, &plan, 1) + block);
+	assert_int_equal(plan_rank_bytes(layout, &plan, 1, NULL),
+	    before + 12 * plan_layout_parameters(layout, &plan, 1) + block);
 	plan_layout_destroy(layout);
 	plan_cluster_finish(&c.cluster);
 }

@@ -34,6 +34,8 @@ static void make(struct planned *p, unsigned number, struct mesh mesh)
 
 	case_make(&p->c, number);
 	p->c.in.runnable = true;
+	p->c.all.sum_s = 2e-6;
+	p->c.all.sum_byte_s = 2e-10;
 	if (plan_search(&p->c.in, &settings, &result, &error) != TR_OK)
 		fail_msg("%s", error.text);
 	p->plan = result->best;
@@ -147,6 +149,7 @@ static void what_a_job_carries(void **state)
 		assert_memory_equal(&rows[i], &p.c.costs[of], sizeof(rows[i]));
 	}
 	assert_true(costs.update_s == p.c.all.update_s && costs.round_s == p.c.all.round_s);
+	assert_true(costs.sum_s == p.c.all.sum_s && costs.sum_byte_s == p.c.all.sum_byte_s);
 	/* a list that is short */
 	p.basis->costs[0]->n_kept_bytes--;
 	assert_int_equal(plan_basis_costs(p.basis, rows, &costs, &error), TR_EINVAL);
