@@ -464,7 +464,9 @@ static Traind__V1__PlanBasis *small_basis(uint64_t node)
 	basis->nodes = malloc(sizeof(Traind__V1__PlanNode *));
 	basis->nodes[0] = malloc(sizeof(Traind__V1__PlanNode));
 	traind__v1__plan_node__init(basis->nodes[0]);
-	*basis->nodes[0] = (Traind__V1__PlanNode){ basis->nodes[0]->base, node, 1 << 20, 1 };
+	basis->nodes[0]->id = node;
+	basis->nodes[0]->memory_bytes = 1 << 20;
+	basis->nodes[0]->speed = 1;
 	basis->latency_s = malloc(sizeof(double));
 	basis->bandwidth_bytes_per_s = malloc(sizeof(double));
 	basis->latency_s[0] = 1e-5;
