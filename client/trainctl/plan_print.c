@@ -5,21 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/trainctl/plan_keys.h"
+#include "client/trainctl/plan_view.h"
 #include "client/trainctl/print.h"
 #include "daemon/plan/plan_loss.h"
 #include "daemon/plan/plan_memory.h"
 #include "daemon/plan/plan_predict.h"
 
 #define BAR_CELLS 10 /* a row has place in 80 columns */
-
-struct view {
-	const struct plan_print *p;
-	const struct plan *best;
-	struct plan_layout *layout; /* of the best plan, with its traffic */
-	struct schedule schedule;   /* of the replica that has most to do */
-	uint32_t dp, pp, tp;
-};
 
 static const char *seconds(double s, char text[PRINT_FIGURE_MAX])
 {
@@ -32,51 +24,8 @@ static const char *seconds(double s, char text[PRINT_FIGURE_MAX])
 	return text;
 }
 
-static tr_status view_init(struct view *v, const struct plan_print *p, struct tr_error *error)
-{
-	*v = (struct view){ .p = p, .best = &p->result->best };
-	v->layout = plan_layout_create(p->in, error);
-	if (v->layout == NULL)
-		return error->status;
-	v->dp = v->best->choice.mesh.size[MESH_DP];
-	v->pp = v->best->choice.mesh.size[MESH_PP];
-	v->tp = v->best->choice.mesh.size[MESH_TP];
-	struct schedule_shape shape = { v->best->choice.kind, v->pp, 0, v->best->choice.chunks };
-	for (uint32_t d = 0; d < v->dp; d++)
-		if (v->best->microbatches_of[d] > shape.microbatches)
-			shape.microbatches = v->best->microbatches_of[d];
-	shape.microbatches /= plan_input_runs(p->in, v->dp); /* at a time */
-	plan_refill(v->layout, v->best);
-	plan_layout_traffic(v->layout, v->best);
-	tr_status st = schedule_create(&shape, &v->schedule, error);
-	if (st != TR_OK)
-		plan_layout_destroy(v->layout);
-	return st;
-}
-
-static void view_finish(struct view *v)
-{
-	plan_layout_destroy(v->layout);
-	schedule_finish(&v->schedule);
-}
-
-static double tokens_per_s(const struct view *v, const struct plan *plan)
-{
-	return (double)v->p->in->batch * v->p->in->sequence_length / plan->times.step_s;
-}
-
-static const struct plan_worker *worker_of(const struct view *v, uint32_t rank)
-{
-	return &v->p->in->cluster->workers[v->best->worker_of[rank]];
-}
-
-static const char *node_name(const struct view *v, uint32_t node)
-{
-	return v->p->in->cluster->nodes[node].name;
-}
-
 /* "0-3", or "0-1 6-7" of two chunks. */
-static const char *layers_text(const struct view *v, uint32_t stage_rank,
+static const char *layers_text(const struct plan_view *v, uint32_t stage_rank,
     char text[PRINT_FIGURE_MAX * 2])
 {
 	uint32_t first = 0;
@@ -110,7 +59,7 @@ static void print_heads(struct print_table *table, const char *const *heads)
 }
 
 /* Replicas that train apart. */
-static void print_sync(const struct view *v)
+static void print_sync(const struct plan_view *v)
 {
 	const struct plan_apart *apart = &v->p->in->apart;
 	char every[64];
@@ -133,7 +82,7 @@ static void print_sync(const struct view *v)
 	    v->p->rare, every, apart->wire_bytes, apart->behind ? ", and train on meanwhile" : "");
 }
 
-static void print_given(const struct view *v)
+static void print_given(const struct plan_view *v)
 {
 	const struct plan_input *in = v->p->in;
 	const struct model_config *m = in->model;
@@ -160,7 +109,7 @@ static void print_given(const struct view *v)
 	(void)printf("\n");
 }
 
-static void print_step(const struct view *v)
+static void print_step(const struct plan_view *v)
 {
 	const struct plan_times *t = &v->best->times;
 	const struct {
@@ -173,26 +122,12 @@ static void print_step(const struct view *v)
 	char text[PLAN_CHOICE_TEXT_MAX], figure[PRINT_FIGURE_MAX], rate[PRINT_FIGURE_MAX];
 	(void)printf("plan      %s\n", plan_choice_text(&v->best->choice, text));
 	(void)printf("step      %s, %s tokens/s:", seconds(t->step_s, figure),
-	    print_rate(tokens_per_s(v, v->best), rate));
+	    print_rate(plan_view_tokens_per_s(v, v->best), rate));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (parts[i].s > 0.0005 * t->step_s)
 			(void)printf("%s %s %.1f %%", i > 0 ? "," : "", parts[i].name,
 			    100 * parts[i].s / t->step_s);
 	(void)printf("\n\n");
-}
-
-/* Calls `take` with each "key=value" of the plan. See plan_keys.h. */
-static uint32_t each_key(const struct view *v,
-    void (*take)(struct json *json, const char *key, bool first), struct json *json)
-{
-	const struct plan_print *p = v->p;
-	const struct plan_keys keys = { p->in, v->best, p->spec, p->threads };
-	uint32_t uneven = 0;
-	char *text = plan_keys_text(&keys, &uneven), *rest = text, *key;
-	while ((key = strsep(&rest, "\n")) != NULL && *key != '\0')
-		take(json, key, key == text);
-	free(text);
-	return uneven;
 }
 
 static void print_key(struct json *json, const char *key, bool first)
@@ -202,10 +137,10 @@ static void print_key(struct json *json, const char *key, bool first)
 	(void)printf("%s%.*s: %s", first ? "" : ", ", (int)name, key, key + name + 1);
 }
 
-static void print_keys(const struct view *v)
+static void print_keys(const struct plan_view *v)
 {
 	(void)printf("keys      ");
-	uint32_t uneven = each_key(v, print_key, NULL);
+	uint32_t uneven = plan_view_keys(v, print_key, NULL);
 	if (uneven > 0)
 		(void)
 		    printf("\n          no keys place %u workers on %u nodes as unevenly as this; "
@@ -214,39 +149,34 @@ static void print_keys(const struct view *v)
 	(void)printf("\n\n");
 }
 
-/* Of rank 0, which writes if nobody dies. */
-static uint64_t bytes_of_writer(const struct view *v)
-{
-	return plan_rank_bytes(v->layout, v->best, 0, &v->schedule) +
-	    plan_writer_bytes(v->layout, v->best, v->p->saves);
-}
-
-static void print_writer(const struct view *v)
+static void print_writer(const struct plan_view *v)
 {
 	char more[PRINT_FIGURE_MAX], all[PRINT_FIGURE_MAX], has[PRINT_FIGURE_MAX];
 	uint64_t bytes = plan_writer_bytes(v->layout, v->best, v->p->saves),
-	         there = worker_of(v, 0)->memory_bytes;
+	         there = plan_view_worker(v, 0)->memory_bytes;
 	if (bytes == 0)
 		return;
 	(void)printf("who writes a checkpoint takes %s more: rank 0 then %s of %s%s\n",
-	    print_bytes(bytes, more), print_bytes(bytes_of_writer(v), all), print_bytes(there, has),
-	    bytes_of_writer(v) > there
+	    print_bytes(bytes, more), print_bytes(plan_view_writer(v), all),
+	    print_bytes(there, has),
+	    plan_view_writer(v) > there
 	        ? ": TOO MUCH, the job would end without its last one (docs/limits.md)"
 	        : "");
 }
 
 /* Where a step is shortest a stage's workers may be neighbours; who can lose a node wants to know. Of one node there is nothing to say. */
-static void print_losses(const struct view *v)
+static void print_losses(const struct plan_view *v)
 {
 	const struct plan_cluster *c = v->p->in->cluster;
 	const char *before = "without ";
 	bool several = false;
 	for (uint32_t rank = 1; rank < v->dp * v->pp * v->tp; rank++)
-		several = several || worker_of(v, rank)->node != worker_of(v, 0)->node;
+		several = several ||
+		    plan_view_worker(v, rank)->node != plan_view_worker(v, 0)->node;
 	for (uint32_t node = 0; several && node < c->node_count; node++) {
 		if (!plan_loss_goes_back(c, v->best, node))
 			continue;
-		(void)printf("%s%s", before, node_name(v, node));
+		(void)printf("%s%s", before, plan_view_node(v, node));
 		before = " or ";
 	}
 	if (*before == ' ')
@@ -255,7 +185,7 @@ static void print_losses(const struct view *v)
 		    "does\n");
 }
 
-static void print_ranks(const struct view *v)
+static void print_ranks(const struct plan_view *v)
 {
 	static const char *const heads[] = { "RANK", "NODE", "REPLICA", "STAGE", "SHARD", "LAYERS",
 		"MICROBATCHES", "MEMORY", "OF", "", NULL };
@@ -265,10 +195,10 @@ static void print_ranks(const struct view *v)
 	print_heads(&table, heads);
 	for (uint32_t rank = 0; rank < v->dp * v->pp * v->tp; rank++) {
 		struct mesh_at at = mesh_at(&v->best->choice.mesh, rank);
-		const struct plan_worker *worker = worker_of(v, rank);
+		const struct plan_worker *worker = plan_view_worker(v, rank);
 		uint64_t bytes = plan_rank_bytes(v->layout, v->best, at.at[MESH_PP], &v->schedule);
 		print_cell(&table, "%u", rank);
-		print_cell(&table, "%s", node_name(v, worker->node));
+		print_cell(&table, "%s", plan_view_node(v, worker->node));
 		print_cell(&table, "%u", at.at[MESH_DP]);
 		print_cell(&table, "%u", at.at[MESH_PP]);
 		print_cell(&table, "%u/%u", at.at[MESH_TP] + 1, v->tp);
@@ -286,38 +216,26 @@ static void print_ranks(const struct view *v)
 		(void)printf("without a rank:");
 		for (uint32_t i = 0; i < idle; i++)
 			(void)printf("%s a worker of %s", i > 0 ? "," : "",
-			    node_name(v, worker_of(v, v->dp * v->pp * v->tp + i)->node));
+			    plan_view_node(v, plan_view_worker(v, v->dp * v->pp * v->tp + i)->node));
 		(void)printf("\n");
 	}
 	(void)printf("\n");
 }
 
-/* Number of a host's card among the layout's links; UINT32_MAX: one link alone carries all that goes through it, and says so. */
-static uint32_t card_of(const struct view *v, uint32_t host, bool in)
-{
-	const struct plan_cluster *c = v->p->in->cluster;
-	uint32_t n = c->node_count, card = n * n + (in ? n : 0) + host, used = 0;
-	for (uint32_t i = 0; i < n * n; i++) {
-		uint32_t from = c->nodes[i / n].host, to = c->nodes[i % n].host;
-		used += from != to && (in ? to : from) == host && v->layout->bytes[i] > 0;
-	}
-	return used > 1 ? card : UINT32_MAX;
-}
-
-static void print_card(const struct view *v, uint32_t host, bool in, struct print_table *table)
+static void print_card(const struct plan_view *v, uint32_t host, bool in, struct print_table *table)
 {
 	char bytes[PRINT_FIGURE_MAX], takes[PRINT_FIGURE_MAX];
-	uint32_t card = card_of(v, host, in);
+	uint32_t card = plan_view_card(v, host, in);
 	if (card == UINT32_MAX)
 		return;
-	print_cell(table, "%s", in ? "(others)" : node_name(v, host));
-	print_cell(table, "%s", in ? node_name(v, host) : "(others)");
+	print_cell(table, "%s", in ? "(others)" : plan_view_node(v, host));
+	print_cell(table, "%s", in ? plan_view_node(v, host) : "(others)");
 	print_cell(table, "%s", print_bytes((uint64_t)v->layout->bytes[card], bytes));
 	print_cell(table, "%s",
 	    seconds(v->layout->bytes[card] / plan_layout_bandwidth(v->layout, card), takes));
 }
 
-static void print_links(const struct view *v)
+static void print_links(const struct plan_view *v)
 {
 	static const char *const heads[] = { "FROM", "TO", "A STEP", "TAKES", NULL };
 	const struct plan_cluster *c = v->p->in->cluster;
@@ -328,8 +246,8 @@ static void print_links(const struct view *v)
 		if (v->layout->bytes[i] <= 0)
 			continue;
 		uint32_t from = i / c->node_count, to = i % c->node_count;
-		print_cell(&table, "%s", node_name(v, from));
-		print_cell(&table, "%s", from == to ? "(inside)" : node_name(v, to));
+		print_cell(&table, "%s", plan_view_node(v, from));
+		print_cell(&table, "%s", from == to ? "(inside)" : plan_view_node(v, to));
 		print_cell(&table, "%s", print_bytes((uint64_t)v->layout->bytes[i], bytes));
 		print_cell(&table, "%s",
 		    seconds(v->layout->bytes[i] / c->links[i].bandwidth_bytes_per_s, takes));
@@ -347,7 +265,7 @@ static void print_links(const struct view *v)
 	}
 }
 
-static void print_others(const struct view *v)
+static void print_others(const struct plan_view *v)
 {
 	static const char *const heads[] = { "OTHERS", "STEP", "LONGER", "WHY NOT", NULL };
 	struct print_table table = { .columns = 4 };
@@ -369,7 +287,7 @@ static void print_others(const struct view *v)
 	    v->p->result->needless, v->p->result->unfit, v->p->result->annealed);
 }
 
-static void print_pareto(const struct view *v)
+static void print_pareto(const struct plan_view *v)
 {
 	static const char *const heads[] = { "LESS MEMORY", "STEP", "MEMORY OF A WORKER",
 		"OF WHO WRITES A CHECKPOINT", NULL };
@@ -390,8 +308,8 @@ static void print_pareto(const struct view *v)
 
 tr_status plan_print_people(const struct plan_print *print, struct tr_error *error)
 {
-	struct view v;
-	tr_status st = view_init(&v, print, error);
+	struct plan_view v;
+	tr_status st = plan_view_init(&v, print, error);
 	if (st != TR_OK)
 		return st;
 	print_given(&v);
@@ -402,209 +320,6 @@ tr_status plan_print_people(const struct plan_print *print, struct tr_error *err
 	print_others(&v);
 	if (print->pareto)
 		print_pareto(&v);
-	view_finish(&v);
-	return TR_OK;
-}
-
-static void key_double(struct json *json, const char *key, double value)
-{
-	json_key(json, key);
-	json_double(json, value);
-}
-
-static void key_string(struct json *json, const char *key, const char *value)
-{
-	json_key(json, key);
-	json_string(json, value);
-}
-
-/* Into an object that is open. */
-static void write_plan(struct json *json, const struct view *v, const struct plan *plan)
-{
-	const struct plan_times *t = &plan->times;
-	for (unsigned axis = 0; axis < MESH_AXES; axis++)
-		json_key_uint(json, mesh_axis_name((enum mesh_axis)axis),
-		    plan->choice.mesh.size[axis]);
-	key_string(json, "schedule", schedule_kind_name(plan->choice.kind));
-	json_key_uint(json, "chunks", plan->choice.chunks);
-	json_key_uint(json, "microbatch", plan->choice.sequences);
-	json_key_bool(json, "recompute", plan->choice.recompute);
-	json_key_bool(json, "sequence_parallel", plan->choice.own_rows);
-	json_key_uint(json, "zero_owners", plan->choice.owners);
-	key_double(json, "step_s", t->step_s);
-	key_double(json, "tokens_per_s", tokens_per_s(v, plan));
-	json_key_uint(json, "memory_bytes", plan->memory_bytes);
-	json_key_bool(json, "fits", plan->memory_part <= 1);
-}
-
-static void write_times(struct json *json, const struct plan_times *t)
-{
-	json_key(json, "times");
-	json_object(json);
-	key_double(json, "compute_s", t->compute_s);
-	key_double(json, "exchange_s", t->exchange_s);
-	key_double(json, "idle_s", t->idle_s);
-	key_double(json, "reduce_s", t->reduce_s);
-	key_double(json, "update_s", t->update_s);
-	json_end(json);
-}
-
-/* What memory_bytes is the sum of. */
-static void write_memory(struct json *json, const struct view *v, uint32_t rank)
-{
-	struct plan_rank_memory m;
-	plan_rank_memory(v->layout, v->best, rank, &v->schedule, &m);
-	json_key(json, "memory");
-	json_object(json);
-	json_key_uint(json, "process", m.process);
-	json_key_uint(json, "state", m.state);
-	json_key_uint(json, "activations", m.activations);
-	json_key_uint(json, "working", m.working);
-	json_key_uint(json, "messages", m.messages);
-	json_key_uint(json, "copy", m.copy);
-	json_end(json);
-}
-
-static void write_ranks(struct json *json, const struct view *v)
-{
-	json_key(json, "layers");
-	json_array(json);
-	for (uint32_t stage = 0; stage < v->pp * v->best->choice.chunks; stage++)
-		json_uint(json, v->best->layers_of[stage]);
-	json_end(json);
-	json_key(json, "ranks");
-	json_array(json);
-	for (uint32_t rank = 0; rank < v->dp * v->pp * v->tp; rank++) {
-		struct mesh_at at = mesh_at(&v->best->choice.mesh, rank);
-		json_object(json);
-		json_key_uint(json, "rank", rank);
-		for (unsigned axis = 0; axis < MESH_AXES; axis++)
-			json_key_uint(json, mesh_axis_name((enum mesh_axis)axis), at.at[axis]);
-		key_string(json, "node", node_name(v, worker_of(v, rank)->node));
-		json_key_uint(json, "worker", v->best->worker_of[rank]);
-		json_key_uint(json, "microbatches", v->best->microbatches_of[at.at[MESH_DP]]);
-		json_key_uint(json, "memory_bytes",
-		    plan_rank_bytes(v->layout, v->best, at.at[MESH_PP], &v->schedule));
-		write_memory(json, v, at.at[MESH_PP]);
-		json_key_uint(json, "has_bytes", worker_of(v, rank)->memory_bytes);
-		json_end(json);
-	}
-	json_end(json);
-}
-
-static void write_key(struct json *json, const char *key, bool first)
-{
-	(void)first;
-	json_string(json, key);
-}
-
-/* As `--set` has them. */
-static void write_keys(struct json *json, const struct view *v)
-{
-	json_key(json, "keys");
-	json_array(json);
-	bool places = each_key(v, write_key, json) == 0;
-	json_end(json);
-	json_key_bool(json, "keys_place", places);
-}
-
-static void write_losses(struct json *json, const struct view *v)
-{
-	const struct plan_cluster *c = v->p->in->cluster;
-	json_key(json, "goes_back_without");
-	json_array(json);
-	for (uint32_t node = 0; node < c->node_count; node++)
-		if (plan_loss_goes_back(c, v->best, node))
-			json_string(json, node_name(v, node));
-	json_end(json);
-}
-
-static void write_links(struct json *json, const struct view *v)
-{
-	const struct plan_cluster *c = v->p->in->cluster;
-	json_key(json, "links");
-	json_array(json);
-	for (uint32_t i = 0; i < c->node_count * c->node_count; i++) {
-		if (v->layout->bytes[i] <= 0)
-			continue;
-		json_object(json);
-		key_string(json, "from", node_name(v, i / c->node_count));
-		key_string(json, "to", node_name(v, i % c->node_count));
-		key_double(json, "bytes", v->layout->bytes[i]);
-		key_double(json, "seconds", v->layout->bytes[i] / c->links[i].bandwidth_bytes_per_s);
-		json_end(json);
-	}
-	json_end(json);
-}
-
-/* Those over which several links go. */
-static void write_cards(struct json *json, const struct view *v)
-{
-	const struct plan_cluster *c = v->p->in->cluster;
-	json_key(json, "cards");
-	json_array(json);
-	for (uint32_t i = 0; i < 2 * c->node_count; i++) {
-		uint32_t host = i / 2, card = card_of(v, host, i % 2 == 1);
-		if (card == UINT32_MAX)
-			continue;
-		json_object(json);
-		key_string(json, "node", node_name(v, host));
-		key_string(json, "way", i % 2 == 1 ? "in" : "out");
-		key_double(json, "bytes", v->layout->bytes[card]);
-		key_double(json, "seconds",
-		    v->layout->bytes[card] / plan_layout_bandwidth(v->layout, card));
-		json_end(json);
-	}
-	json_end(json);
-}
-
-static void write_others(struct json *json, const struct view *v)
-{
-	json_key(json, "others");
-	json_array(json);
-	for (uint32_t i = 0; i < v->p->result->loser_count; i++) {
-		json_object(json);
-		write_plan(json, v, &v->p->result->losers[i].plan);
-		json_key_uint(json, "writer_bytes", v->p->result->losers[i].plan.writer_bytes);
-		key_string(json, "why", v->p->result->losers[i].why);
-		json_end(json);
-	}
-	json_end(json);
-	json_key(json, "pareto");
-	json_array(json);
-	for (uint32_t i = 0; i < v->p->result->pareto_count; i++) {
-		json_object(json);
-		write_plan(json, v, &v->p->result->pareto[i]);
-		json_key_uint(json, "writer_bytes", v->p->result->pareto[i].writer_bytes);
-		json_end(json);
-	}
-	json_end(json);
-}
-
-tr_status plan_print_json(const struct plan_print *print, struct tr_error *error)
-{
-	struct view v;
-	struct json json = { 0 };
-	tr_status st = view_init(&v, print, error);
-	if (st != TR_OK)
-		return st;
-	json_object(&json);
-	key_string(&json, "job", print->job);
-	json_key_bool(&json, "runnable", print->in->runnable);
-	json_key_uint(&json, "writer_bytes", bytes_of_writer(&v));
-	json_key_bool(&json, "writer_fits", bytes_of_writer(&v) <= worker_of(&v, 0)->memory_bytes);
-	key_string(&json, "layers_by", print->layers_by);
-	key_string(&json, "links_by", print->links_by);
-	write_plan(&json, &v, v.best);
-	write_times(&json, &v.best->times);
-	write_keys(&json, &v);
-	write_ranks(&json, &v);
-	write_losses(&json, &v);
-	write_links(&json, &v);
-	write_cards(&json, &v);
-	write_others(&json, &v);
-	json_end(&json);
-	print_json_text(&json);
-	view_finish(&v);
+	plan_view_finish(&v);
 	return TR_OK;
 }

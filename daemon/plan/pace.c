@@ -1,7 +1,9 @@
 #include "daemon/plan/pace.h"
 
-void pace_restart(struct pace *p)
+void pace_restart(struct pace *p, uint64_t replicas)
 {
+	if (p->steps > 0)
+		p->before_replicas = replicas;
 	p->before_ns = pace_step_ns(p);
 	p->left_out = p->steps = p->ns = 0;
 }

@@ -1,7 +1,7 @@
 /* How long steps take in the mesh in force, and what a change of mesh took: what prices are made of (worthwhile.h). Pure, in whole numbers of what a commit made common.
  *
  *	pace_step(&pace, nanoseconds);                 // of a round that was a step and nothing else
- *	pace_restart(&pace);                           // other workers, or other work
+ *	pace_restart(&pace, replicas);                 // other workers, or other work
  *	pace_change(&pace, nanoseconds);               // the mesh was changed
  *	pace_fill(&pace, nanoseconds);                 // of a step in which somebody got a shard
  */
@@ -21,11 +21,13 @@ struct pace {
 	uint64_t left_out, steps, ns;
 	uint64_t
 	    before_ns; /* of a step, before the restart: the best that is known until there are others */
-	uint64_t change_ns; /* the last change of mesh; 0: there was none */
-	uint64_t fill_ns;   /* the last step in which somebody got a shard; the same */
+	uint64_t before_replicas; /* that took so long */
+	uint64_t change_ns;       /* the last change of mesh; 0: there was none */
+	uint64_t fill_ns;         /* the last step in which somebody got a shard; the same */
 };
 
-void pace_restart(struct pace *pace);
+/* Until now there were so many replicas. */
+void pace_restart(struct pace *pace, uint64_t replicas);
 void pace_step(struct pace *pace, uint64_t ns);
 void pace_change(struct pace *pace, uint64_t ns);
 void pace_fill(struct pace *pace, uint64_t ns);

@@ -12,6 +12,8 @@ void trial_begin(struct trial *trial, const struct pace *pace, const struct rank
 	if (trial->before_ns > 0 && !trial_failed(trial) && pace->steps == 0)
 		return;
 	trial_end(trial);
+	if (pace->steps == 0 && pace->before_replicas != ranks_replicas(before))
+		return; /* what is known is of other ones */
 	trial->before_ns = pace_step_ns(pace);
 	ranks_places(before, trial->places);
 	if (trial->before_ns == 0)

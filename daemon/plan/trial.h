@@ -18,8 +18,8 @@
 
 /* That are looked at, behind those that a pace leaves out. */
 #define TRIAL_STEPS 8u
-/* The same where shares and layers follow speeds, which takes two looks (balance.h). */
-#define TRIAL_BALANCED_STEPS 24u
+/* The same where shares and layers follow speeds, which takes three looks of ten steps (balance.h): what they change begins the trial's steps anew. At most as many as a pace has. */
+#define TRIAL_BALANCED_STEPS 30u
 /* Steps are longer if they are so much longer than before: one look differs so much from the next. */
 #define TRIAL_PERCENT 10
 
@@ -30,7 +30,7 @@ struct trial {
 	uint64_t places[RANKS_PLACES_WORDS]; /* of the replicas before */
 };
 
-/* `pace` is of steps before; if it knows none, nothing is tried. Where the last trial has seen no step yet, both are one. */
+/* `pace` is of steps before; if it knows none of so many replicas, nothing is tried. Where the last trial has seen no step yet, both are one. */
 void trial_begin(struct trial *trial, const struct pace *pace, const struct ranks *before);
 void trial_note(struct trial *trial, const struct pace *pace, uint64_t steps);
 bool trial_failed(const struct trial *trial);

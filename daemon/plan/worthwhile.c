@@ -27,14 +27,18 @@ bool worthwhile(const struct worth *w)
 const char *worth_words(const struct worth *w, char text[WORTH_TEXT])
 {
 	double each_s = 1e-9 * (double)saved_ns(w), cost_s = 1e-9 * (double)w->cost_ns;
+	char little[48] = "";
 
+	if (saved_ns(w) < part_of(w->step_ns, WORTH_PERCENT, 100))
+		(void)snprintf(little, sizeof(little), ", less than a tenth of %.3g ms",
+		    1e-6 * (double)w->step_ns);
 	if (w->step_ns == 0)
 		(void)snprintf(text, WORTH_TEXT, "no step was measured yet");
 	else
 		(void)snprintf(text, WORTH_TEXT,
-		    "%llu steps are left, each %.3g ms shorter: %.3g s, for a change of %.3g s",
-		    (unsigned long long)w->steps_left, 1e3 * each_s, each_s * (double)w->steps_left,
-		    cost_s);
+		    "%llu steps are left, each %.3g ms shorter%s: %.3g s, for a change of %.3g s",
+		    (unsigned long long)w->steps_left, 1e3 * each_s, little,
+		    each_s * (double)w->steps_left, cost_s);
 	return text;
 }
 

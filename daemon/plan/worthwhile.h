@@ -13,7 +13,7 @@
 
 /* Of a step, less is not worth it: so much one look at it differs from the next. */
 #define WORTH_PERCENT 10
-#define WORTH_TEXT    128
+#define WORTH_TEXT    160
 
 struct worth {
 	uint64_t step_ns; /* as it is; 0: not known, so it is not known that the change does not pay */

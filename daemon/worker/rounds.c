@@ -97,11 +97,13 @@ uint64_t trainer_finish_checkpoint(struct trainer *t)
 	struct saver_result result;
 	if (!saver_result(t->saver, false, &result))
 		return 0;
-	log_info("trainer",
-	    "checkpoint of step %llu: training waited %.2f ms for it; %.1f ms of a core, %.0f ms "
-	    "to the disk",
-	    (unsigned long long)result.step, 1e3 * result.waited_s, 1e3 * result.cpu_s,
-	    1e3 * result.took_s);
+	if (result.status == TR_OK)
+		log_info("trainer",
+		    "checkpoint of step %llu: training waited %.2f ms for it; %.1f ms of a core, "
+		    "%.0f ms "
+		    "to the disk",
+		    (unsigned long long)result.step, 1e3 * result.waited_s, 1e3 * result.cpu_s,
+		    1e3 * result.took_s);
 	if (t->sharded != NULL)
 		sharded_take_back_parts(t);
 	if (t->sharded != NULL && sharded_shard_ended(t, &result))

@@ -226,7 +226,6 @@ static tr_status start(struct saver *saver, const struct manifest *manifest, str
 	saver->copied = false;
 	saver->done = false;
 	steps_take(&saver->steps);
-	saver->started_s = seconds_of(CLOCK_MONOTONIC);
 	int failed = pthread_create(&saver->thread, NULL, save, saver);
 	if (failed != 0)
 		return tr_error_set(error, TR_ELIMIT,
@@ -243,6 +242,7 @@ tr_status saver_start(struct saver *saver, const struct optim_arrays *arrays,
 	tr_status status = saver_check(saver, manifest, error);
 	if (status != TR_OK)
 		return status;
+	saver->started_s = seconds_of(CLOCK_MONOTONIC);
 	if (!make_room(saver, arrays->outer != NULL))
 		return tr_error_set(error, TR_ENOMEM,
 		    "checkpoint of step %llu left out: no memory for a copy of the state (%u x "
@@ -260,6 +260,7 @@ tr_status saver_start_work(struct saver *saver, const struct saver_work *work,
 	tr_status status = saver_check(saver, manifest, error);
 	if (status != TR_OK)
 		return status;
+	saver->started_s = seconds_of(CLOCK_MONOTONIC);
 	saver->work = *work;
 	saver->works = true;
 	return start(saver, manifest, error);

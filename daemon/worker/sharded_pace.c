@@ -47,7 +47,7 @@ void sharded_learn_pace(struct trainer *t)
 		pace_fill(&state->pace, (uint64_t)s->told->round_ns);
 	pace_change(&state->pace, (uint64_t)s->told->change_ns);
 	if (!sharded_goes_on(t))
-		pace_restart(&state->pace);
+		pace_restart(&state->pace, ranks_replicas(&state->ranks));
 	state->fills = s->kind == SHARDED_STEP && s->transfer_count > 0;
 	state->plain = sharded_goes_on(t) && is_plain(t);
 	s->change_ns = 0;
@@ -61,7 +61,8 @@ void sharded_try_replicas(struct trainer *t)
 	struct sharded *s = t->sharded;
 	struct sharded_state *state = s->state;
 	const struct ranks *before = &state->ranks;
-	if (!ranks_same_peers(before, &s->next) || !mesh_equal(&before->mesh, &s->next.mesh))
+	if (!ranks_same_peers(before, &s->next) || !mesh_equal(&before->mesh, &s->next.mesh) ||
+	    s->replans)
 		trial_end(&state->trial);
 	else if (s->kind == SHARDED_STEP && s->apart == NULL && ranks_replicas(before) > 0 &&
 	    ranks_replicas(&s->next) > ranks_replicas(before))

@@ -168,7 +168,8 @@ static uint64_t next_stand(struct trainer *t, const struct tr_round *round)
 	case SEARCHES:
 		return take_wish(t, round);
 	default:
-		return state->plain > 0 &&
+		/* A plan with whom it was taken back from would be made again and again. */
+		return state->plain > 0 && !trial_failed(&state->trial) &&
 		        drift_note(&state->drift, t->drift_steps, (uint64_t)s->told->round_ns)
 		    ? ASKS
 		    : WATCHES;

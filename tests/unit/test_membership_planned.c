@@ -1,32 +1,5 @@
 /* Where workers of a mesh go: where the plan has them, or else replica by replica; and steps that take longer than planned are an event with its reason. */
-#include "tests/unit/membership_harness.h"
-
-static Traind__V1__JobSpec *planned_spec(const uint64_t *nodes, size_t count, uint32_t tp)
-{
-	Traind__V1__JobSpec *spec = native_spec(1);
-	spec->mesh->auto_ = true;
-	spec->mesh->tp = tp;
-	spec->mesh->threads = 1;
-	spec->train->optimizer->batch_tokens = 8192;
-	spec->plan = malloc(sizeof(*spec->plan));
-	traind__v1__job_plan__init(spec->plan);
-	spec->plan->nodes = malloc(count * sizeof(*nodes));
-	memcpy(spec->plan->nodes, nodes, count * sizeof(*nodes));
-	spec->plan->n_nodes = count;
-	spec->plan->step_s = 0.1;
-	spec->plan->compute_s = 0.08;
-	spec->plan->reduce_s = 0.02;
-	return spec;
-}
-
-static void three_nodes_of(struct world *w, uint32_t slots)
-{
-	world_init(w);
-	world_lead(w);
-	for (uint64_t c = 1; c <= 3; c++)
-		hello(w, c, 0, 100 + c, slots);
-	skip_trace(w);
-}
+#include "tests/unit/planned_harness.h"
 
 static void workers_go_where_the_plan_has_them(void **state)
 {
@@ -273,16 +246,6 @@ static void slow_layers_are_said(void **state)
 
 /* ---- nodes that are gone ---- */
 
-/* Meanwhile these connections beat. */
-static void pass(struct world *w, uint64_t ms, const uint64_t *conns, size_t count)
-{
-	for (uint64_t end = w->now + ms; w->now < end;) {
-		for (size_t i = 0; i < count; i++)
-			heartbeat(w, conns[i]);
-		world_tick(w, 250);
-	}
-}
-
 static bool has_reason(const struct world *w, uint64_t id, const char *text)
 {
 	Traind__V1__Job *job = membership_job(w->m, id, false);
@@ -454,100 +417,6 @@ static void as_many_nodes_as_it_asks_for(void **state)
 	world_finish(&w);
 }
 
-/* ---- mesh.grow ---- */
-
-/* What a job of one node is planned anew with; costs are not looked at here. */
-static Traind__V1__PlanBasis *small_basis(uint64_t node)
-{
-	Traind__V1__PlanBasis *basis = malloc(sizeof(*basis));
-	traind__v1__plan_basis__init(basis);
-	basis->nodes = malloc(sizeof(Traind__V1__PlanNode *));
-	basis->nodes[0] = malloc(sizeof(Traind__V1__PlanNode));
-	traind__v1__plan_node__init(basis->nodes[0]);
-	basis->nodes[0]->id = node;
-	basis->nodes[0]->memory_bytes = 1 << 20;
-	basis->nodes[0]->speed = 1;
-	basis->latency_s = malloc(sizeof(double));
-	basis->bandwidth_bytes_per_s = malloc(sizeof(double));
-	basis->latency_s[0] = 1e-5;
-	basis->bandwidth_bytes_per_s[0] = 1e9;
-	basis->n_nodes = basis->n_latency_s = basis->n_bandwidth_bytes_per_s = 1;
-	return basis;
-}
-
-/* Job 1 on n1 trains, with as many workers as the plan has; n2 and n3 were there, with slots, when it was planned. */
-static void trains_on_n1(struct world *w, bool grow, size_t workers)
-{
-	const uint64_t nodes[] = { 1, 1 };
-	Traind__V1__JobSpec *spec = planned_spec(nodes, workers, 1);
-	spec->plan->basis = small_basis(1);
-	spec->mesh->grow = grow;
-	three_nodes_of(w, 2);
-	submit(w, 1, "a", spec);
-	assert_int_equal(w->reply.status, TR_OK);
-	for (uint64_t peer = 5; peer < 5 + workers; peer++)
-		ready(w, 1, 4, peer, 0);
-	for (uint64_t peer = 5; peer < 5 + workers; peer++)
-		report(w, 1, 4, peer, 1, 0, 0, 0, 0, false, 0, 0);
-	skip_trace(w);
-}
-
-static const uint64_t all_four[] = { 1, 2, 3, 14 };
-
-/* Nodes that the plan has nobody on stay free; of who comes as many are taken as the plan has on one node, each with a rank and a local rank of its own. */
-static void it_grows_onto_who_comes(void **state)
-{
-	(void)state;
-	struct world w;
-	trains_on_n1(&w, true, 2);
-	pass(&w, 2000, all_four, 3);
-	assert_null(strstr(w.trace, "job_planned"));
-	hello(&w, 14, 0, 114, 3);
-	pass(&w, 500, all_four, 4);
-	assert_non_null(strstr(w.trace, "send c14 start_worker p8 rank 2/2 local 0/1"));
-	assert_non_null(strstr(w.trace, "send c14 start_worker p9 rank 3/2 local 1/2"));
-	assert_null(strstr(w.trace, "p10"));
-	skip_trace(&w);
-	/* One that ends is followed by another one, there. */
-	ready(&w, 14, 4, 8, 0);
-	ready(&w, 14, 4, 9, 0);
-	pass(&w, 500, all_four, 4);
-	exited(&w, 14, 1, 8, 0, 9, "");
-	pass(&w, 5000, all_four, 4);
-	assert_non_null(strstr(w.trace, "send c14 start_worker p10 rank 2/2 local 0/1"));
-	world_finish(&w);
-}
-
-static void without_it_a_job_stays_as_it_is(void **state)
-{
-	(void)state;
-	struct world w;
-	trains_on_n1(&w, false, 2);
-	hello(&w, 14, 0, 114, 3);
-	pass(&w, 2000, all_four, 4);
-	assert_null(strstr(w.trace, "job_planned"));
-	world_finish(&w);
-}
-
-static void who_waits_for_slots_goes_first(void **state)
-{
-	(void)state;
-	struct world w;
-	trains_on_n1(&w, true, 1);
-	Traind__V1__JobSpec *spec = native_spec(1);
-	spec->mesh->workers_per_node = 4;
-	submit(&w, 2, "b", spec);
-	assert_int_equal(job_state(&w, 2), TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
-	hello(&w, 14, 0, 114, 3);
-	pass(&w, 1000, all_four, 4);
-	assert_null(strstr(w.trace, "job_planned job 1"));
-	struct membership_event cancel = { .kind = MEMBERSHIP_CANCEL, .request = 9, .job = 2 };
-	world_step(&w, &cancel);
-	pass(&w, 1000, all_four, 4);
-	assert_non_null(strstr(w.trace, "append job_planned job 1 group 4: p"));
-	world_finish(&w);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -565,9 +434,6 @@ int main(void)
 		cmocka_unit_test(a_replacement_comes_where_there_are_more_than_planned),
 		cmocka_unit_test(a_job_that_cannot_go_elsewhere_lets_others_by),
 		cmocka_unit_test(as_many_nodes_as_it_asks_for),
-		cmocka_unit_test(it_grows_onto_who_comes),
-		cmocka_unit_test(without_it_a_job_stays_as_it_is),
-		cmocka_unit_test(who_waits_for_slots_goes_first),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,12 +53,12 @@ static void who_is_slow_is_taken_back_once(void **state)
 				.late_ms = slow != 0 ? 200 : 20,
 				.trial_steps = 3,
 				.settles = true,
-				.steps = 60,
+				.steps = 120,
 				.faults = { { .kind = PLAY_KILL,
 				    .victim = 3,
 				    .step = 24,
 				    .instruction = 7,
-				    .returns_us = 400000 } },
+				    .returns_us = 4000000 } },
 				.fault_count = 1 };
 			run(&what, CASE_SEED);
 			assert_int_equal(play.taken_back, slow);

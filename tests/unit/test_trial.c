@@ -38,7 +38,7 @@ static bool tried(unsigned count, uint64_t ns)
 	struct trial trial = { 0 };
 	steps(&pace, 12, 100 * MS);
 	trial_begin(&trial, &pace, &before);
-	pace_restart(&pace);
+	pace_restart(&pace, 2);
 	trial_note(&trial, &pace, TRIAL_STEPS);
 	assert_false(trial_failed(&trial));
 	steps(&pace, PACE_LEFT_OUT, 900 * MS); /* memory is touched for the first time */
@@ -79,6 +79,23 @@ static void nothing_is_tried_without_a_step_before(void **state)
 	assert_memory_equal(&trial, &none, sizeof(none));
 }
 
+/* Who was lost was there again before a step of those left was seen: what is known is of as many as are to be tried. */
+static void steps_of_other_replicas_say_nothing(void **state)
+{
+	(void)state;
+	struct ranks before = table_of(3, 4);
+	struct pace pace = { 0 };
+	struct trial trial = { 0 };
+	steps(&pace, 12, 100 * MS);
+	pace_restart(&pace, 3);
+	pace_restart(&pace, 2); /* none was seen */
+	trial_begin(&trial, &pace, &before);
+	steps(&pace, 40, 900 * MS);
+	trial_note(&trial, &pace, TRIAL_STEPS);
+	assert_false(trial_failed(&trial));
+	assert_int_equal(trial.before_ns, 0);
+}
+
 /* The second comes before a step with the first was seen: both are held against what there was before them. If one was seen, the second is held against that. */
 static void one_after_the_other(void **state)
 {
@@ -89,11 +106,11 @@ static void one_after_the_other(void **state)
 		struct trial trial = { 0 };
 		steps(&pace, 12, 100 * MS);
 		trial_begin(&trial, &pace, &two);
-		pace_restart(&pace);
+		pace_restart(&pace, 2);
 		steps(&pace, PACE_LEFT_OUT + seen, 90 * MS);
 		trial_note(&trial, &pace, TRIAL_STEPS);
 		trial_begin(&trial, &pace, &three);
-		pace_restart(&pace);
+		pace_restart(&pace, 2);
 		steps(&pace, PACE_LEFT_OUT + TRIAL_STEPS, 105 * MS);
 		trial_note(&trial, &pace, TRIAL_STEPS);
 		assert_true(trial_failed(&trial) == (seen == 1));
@@ -110,7 +127,7 @@ static void an_end_forgets(void **state)
 	const struct trial none = { 0 };
 	steps(&pace, 12, 100 * MS);
 	trial_begin(&trial, &pace, &before);
-	pace_restart(&pace);
+	pace_restart(&pace, 2);
 	steps(&pace, 12, 300 * MS);
 	trial_note(&trial, &pace, TRIAL_STEPS);
 	assert_true(trial_failed(&trial));
@@ -125,6 +142,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(longer_steps_fail),
 		cmocka_unit_test(nothing_is_tried_without_a_step_before),
+		cmocka_unit_test(steps_of_other_replicas_say_nothing),
 		cmocka_unit_test(one_after_the_other),
 		cmocka_unit_test(an_end_forgets),
 	};

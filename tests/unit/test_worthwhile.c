@@ -53,6 +53,10 @@ static void words(void **state)
 		.cost_ns = 100 * MS };
 	assert_string_equal(worth_words(&w, text),
 	    "120 steps are left, each 12 ms shorter: 1.44 s, for a change of 0.1 s");
+	w.next_ns = 38 * MS;
+	assert_string_equal(worth_words(&w, text),
+	    "120 steps are left, each 2 ms shorter, less than a tenth of 40 ms: 0.24 s, for a "
+	    "change of 0.1 s");
 	w.step_ns = 0;
 	assert_string_equal(worth_words(&w, text), "no step was measured yet");
 }
@@ -84,8 +88,8 @@ static void mean_of_steps(void **state)
 		pace_step(&p, 60 * MS);
 	assert_in_range(pace_step_ns(&p), 59 * MS, 60 * MS);
 	pace_change(&p, 700 * MS);
-	pace_restart(&p);
-	pace_restart(&p);
+	pace_restart(&p, 2);
+	pace_restart(&p, 2);
 	assert_in_range(pace_step_ns(&p), 59 * MS, 60 * MS); /* the best that is known */
 	assert_int_equal(pace_cost_ns(&p, 0), 700 * MS);
 	for (unsigned i = 0; i <= PACE_LEFT_OUT; i++)

@@ -254,7 +254,11 @@ static void apply_planned(struct membership *m, const Traind__Peer__JobPlanned *
 			const struct peer *peer = state_peer(peers, planned->peers[i]->peer);
 			(void)snprintf(text, sizeof(text), "peer %llu (rank %u) starts on %s%s",
 			    (unsigned long long)planned->peers[i]->peer, planned->peers[i]->rank,
-			    peer != NULL ? peer->node_name : "?", first ? "" : " as a replacement");
+			    peer != NULL ? peer->node_name : "?",
+			    first ? ""
+			        : peer != NULL && grow_is_more(job, peer)
+			        ? ", as that node has come"
+			        : " as a replacement");
 			apply_event(m, job, unix_ms, text);
 		}
 	}
@@ -354,7 +358,7 @@ static void apply_peer_moved(struct membership *m, const Traind__Peer__PeerMoved
 	copy_text(peer->reason, sizeof(peer->reason), moved->reason);
 	if (job != NULL) {
 		char text[REASON_MAX + TR_NAME_MAX + 64];
-		if (moved->fast)
+		if (moved->fast && !grow_is_more(job, peer))
 			job->fast_deaths++;
 		(void)snprintf(text, sizeof(text), "peer %llu (rank %u on %s) %s%s%s",
 		    (unsigned long long)peer->id, peer->rank, peer->node_name,

@@ -174,7 +174,7 @@ void native_think(struct membership *m, struct job *job)
 		end_the_rest(m, job, false);
 	} else if (c.live < c.target && m->now_ms >= job->soft.place_after_ms) {
 		queue_replace(m, job);
-	} else if (begun && m->now_ms >= job->soft.place_after_ms) {
+	} else if (begun) {
 		queue_grow(m, job);
 	}
 }

@@ -202,7 +202,9 @@ void peer_exited(struct membership *m, struct node *node, const Traind__Peer__Wo
 		command_exited(m, job, peer, peer->soft.exit_code, reason);
 	}
 	peer_end(m, peer, PEER_LOST, fast, reason);
-	if (fast)
+	if (grow_is_more(job, peer))
+		grow_lost(m, job);
+	else if (fast)
 		native_back_off(m, job);
 }
 

@@ -7,7 +7,6 @@
 #include "daemon/membership/core/placement.h"
 #include "daemon/membership/core/state.h"
 #include "daemon/plan/job_mesh.h"
-#include "daemon/plan/replan.h"
 
 #define MASTER_PORT_LEAST 29500u
 #define MASTER_PORT_MOST  32767u
@@ -477,50 +476,15 @@ void queue_replace(struct membership *m, struct job *job)
 	free(table.nodes);
 }
 
-static bool waits_for_slots(const struct membership *m)
-{
-	for (size_t i = 0; i < m->jobs.count; i++) {
-		const struct job *job = m->jobs.items[i];
-		if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED &&
-		    job->spec->command == NULL)
-			return true;
-	}
-	return false;
-}
-
-static uint32_t live_of(const struct job *job)
-{
-	uint32_t count = 0;
-	for (size_t i = 0; i < job->peers.count; i++) {
-		const struct peer *peer = job->peers.items[i];
-		count += peer->group == job->group && state_peer_live(peer);
-	}
-	return count;
-}
-
-/* A node that was there when the job was first placed, and that its plan has nobody on, is left alone: it was not worth it. (Nodes' numbers and peers' are of one row.) */
-static void keep_new_nodes(const struct job *job, struct table *table)
-{
-	const struct peer *first = job->peers.items[0];
-	for (size_t n = 0; n < table->count; n++) {
-		struct placement_node *node = &table->nodes[n];
-		bool has_worked = false;
-		for (size_t i = 0; i < job->peers.count; i++)
-			has_worked |= ((struct peer *)job->peers.items[i])->node == node->id;
-		if (node->id < first->id && !has_worked)
-			node->slots = 0;
-	}
-}
-
 void queue_grow(struct membership *m, struct job *job)
 {
 	struct table table;
 	Traind__Peer__PlannedPeer peer = TRAIND__PEER__PLANNED_PEER__INIT;
-	const Traind__V1__Mesh *mesh = job->spec->mesh;
-	if (mesh == NULL || !mesh->grow || live_of(job) >= REPLAN_PEERS_MAX || waits_for_slots(m) ||
-	    !table_fill(m, job, &table))
+	if (!grow_is_wanted(m, job) || !table_fill(m, job, &table))
 		return;
-	keep_new_nodes(job, &table);
+	for (size_t n = 0; n < table.count; n++)
+		if (!grow_takes(job, state_node(m, table.nodes[n].id)))
+			table.nodes[n].slots = 0;
 	peer.rank = state_job_workers(job, job->group);
 	while (is_held(job, peer.rank))
 		peer.rank++;

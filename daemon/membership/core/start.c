@@ -40,6 +40,8 @@ void start_worker(struct membership *m, struct job *job, struct peer *peer, uint
 	start.rank = peer->rank;
 	start.local_rank = peer->local_rank;
 	start.world_size = state_job_workers(job, peer->group);
+	if (start.world_size <= peer->rank)
+		start.world_size = peer->rank + 1;
 	place_of(job, peer, &start);
 	start.master_address = job->master_address;
 	start.master_port = job->master_port;

@@ -212,6 +212,7 @@ struct job {
 		uint64_t watched_view;
 		double watched_step_s;   /* what was planned */
 		uint64_t place_after_ms; /* back-off of replacements */
+		uint64_t grow_after_ms;  /* of those more than were asked for */
 		uint64_t
 		    gone_ms; /* since when a node of its plan is not there, while it is queued; 0: all are */
 		uint64_t events_from_ms; /* window of the limit on events */
@@ -428,6 +429,16 @@ void queue_think(struct membership *m);
 void queue_replace(struct membership *m, struct job *job);
 /* With mesh.grow: one more than were asked for, if a node has come that has a slot. */
 void queue_grow(struct membership *m, struct job *job);
+
+/* grow.c */
+/* Is it one of those? */
+bool grow_is_more(const struct job *job, const struct peer *peer);
+/* One of those has ended: others come later. */
+void grow_lost(const struct membership *m, struct job *job);
+/* Now: the job asks for it and has trained, and nobody else needs a slot. */
+bool grow_is_wanted(const struct membership *m, const struct job *job);
+/* On this node. */
+bool grow_takes(const struct job *job, const struct node *node);
 /* Whether a worker of the group's job is missing beside `members` of its next view, and none is on its way nor can be: no node has a free slot for it, or has one soon or may come back. */
 bool queue_nobody_follows(struct membership *m, const struct group *group, size_t members);
 /* When a queued job is placed on other nodes than its plan's; 0: it is not to be. */
