@@ -101,7 +101,7 @@ static struct plan_edge slowest_edge(const struct plan_layout *l, const struct p
 		    plan_layout_worker(l, plan, replica, from, t),
 		    plan_layout_worker(l, plan, replica, to, t));
 		uint32_t links[PLAN_PARTS], count = links_of(l, way, links);
-		for (uint32_t k = 0; k < count; k++) {
+		for (uint32_t k = 0; k < count && k < PLAN_PARTS; k++) {
 			struct plan_part *part = &edge.parts[k];
 			double uses = l->uses[links[k]],
 			       takes = uses / plan_layout_bandwidth(l, links[k]);
