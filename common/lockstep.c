@@ -1,4 +1,5 @@
 #include "common/lockstep.h"
+#include "common/relax.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -100,15 +101,6 @@ static void nap(struct member *member, uint32_t seen)
 {
 	const struct timespec most = { 0, NAP_MS * 1000000L };
 	(void)syscall(SYS_futex, &member->news, FUTEX_WAIT, seen, &most, NULL, 0);
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
 }
 
 static bool comes_while_looking(const struct member *member, bool agreeing, uint64_t times,

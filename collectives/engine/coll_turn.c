@@ -9,6 +9,7 @@
 #include "collectives/kernels/reduce.h"
 #include "common/digest.h"
 #include "common/float_mode.h"
+#include "common/relax.h"
 
 #define LOOKS_LEAST 64
 #define LOOKS_MOST  8192 /* some 300 us: what a sleeper's wake-up costs here and there */
@@ -128,15 +129,6 @@ static uint64_t sign_of(const struct coll_turn *c, const struct tr_op *op)
 }
 
 /* ---- waiting ---- */
-
-static void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
 
 /* Seats, by bit, that something is awaited of; 0: nothing is. */
 typedef uint64_t awaited_fn(const struct tr_group *group);

@@ -1,16 +1,7 @@
 /* Sharded jobs in the simulator (tests/sim/sharded/play.h): faults at
  * instructions of each mesh, several at random, mistakes on purpose, and that a
  * seed replays. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "tests/sim/sharded/cases.h"
+#include "tests/unit/sharded_sim.h"
 
 #define PLANT_SEEDS 60
 /* All of it: make sim-sharded ALL=1. Coroutines are slow with a sanitizer. */
@@ -35,9 +26,6 @@
 #define LATE_TURNS    60
 #define JOINER_TURNS  200
 #endif
-
-static struct sim sim;
-static struct play play;
 
 static void fail_case(const struct play_case *what, uint64_t seed)
 {
@@ -550,20 +538,6 @@ static void a_seed_replays(void **state)
 		(void)play_run(&sim, &play, seed, false, &what);
 		assert_true(events == sim.events && draws == sim.draws && now == sim.now_us);
 	}
-}
-
-#ifdef __SANITIZE_THREAD__
-#define THREADS_ARE_WATCHED true
-#else
-#define THREADS_ARE_WATCHED false
-#endif
-
-static void not_where_threads_are_watched(void **state)
-{
-	(void)state;
-	print_message(
-	    "skipped: the thread sanitizer knows no coroutines, and there is one thread\n");
-	skip();
 }
 
 int main(void)

@@ -1,14 +1,5 @@
 /* Sharded jobs in the simulator (tests/sim/sharded/play.h) whose replicas train apart and are several copies of the mesh each. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "tests/sim/sharded/cases.h"
+#include "tests/unit/sharded_sim.h"
 
 #define PLANT_SEEDS 60
 #ifdef __SANITIZE_ADDRESS__
@@ -18,9 +9,6 @@
 #define SEEDS 84 /* twice all meshes, with ZeRO-1 and without it */
 #define TURNS 60
 #endif
-
-static struct sim sim;
-static struct play play;
 
 static void fail_case(const struct play_case *what, uint64_t seed)
 {
@@ -203,20 +191,6 @@ static void mistakes_are_caught(void **state)
 			fail_msg("mistake %s was not caught in %d seeds",
 			    play_plant_names[plants[i]], PLANT_SEEDS);
 	}
-}
-
-#ifdef __SANITIZE_THREAD__
-#define THREADS_ARE_WATCHED true
-#else
-#define THREADS_ARE_WATCHED false
-#endif
-
-static void not_where_threads_are_watched(void **state)
-{
-	(void)state;
-	print_message(
-	    "skipped: the thread sanitizer knows no coroutines, and there is one thread\n");
-	skip();
 }
 
 int main(void)

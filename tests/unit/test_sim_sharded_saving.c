@@ -1,14 +1,5 @@
 /* Sharded jobs in the simulator (tests/sim/sharded/play.h) whose checkpoints are in shards, to their last one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "tests/sim/sharded/cases.h"
+#include "tests/unit/sharded_sim.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define SEEDS 40
@@ -16,17 +7,6 @@
 #define SEEDS 200
 #endif
 #define TURNS 40
-
-static struct sim sim;
-static struct play play;
-
-static void run(const struct play_case *what, uint64_t seed)
-{
-	char name[200];
-	case_name(what, name, sizeof(name));
-	if (play_run(&sim, &play, seed, false, what) > 0)
-		fail_msg("seed %lu, %s: %s", (unsigned long)seed, name, sim.violation);
-}
 
 /* All kinds of jobs in turn. */
 static void seeds_hold(void **state)
@@ -65,20 +45,6 @@ static void the_last_one_is_written(void **state)
 		ended += play.ended > 0;
 	}
 	assert_true(ended > TURNS * 3 / 4);
-}
-
-#ifdef __SANITIZE_THREAD__
-#define THREADS_ARE_WATCHED true
-#else
-#define THREADS_ARE_WATCHED false
-#endif
-
-static void not_where_threads_are_watched(void **state)
-{
-	(void)state;
-	print_message(
-	    "skipped: the thread sanitizer knows no coroutines, and there is one thread\n");
-	skip();
 }
 
 int main(void)

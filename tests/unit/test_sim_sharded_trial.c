@@ -1,31 +1,11 @@
 /* Sharded jobs in the simulator (tests/sim/sharded/play.h) with which a slow replica begins to work: it is taken back, whatever else happens. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "tests/sim/sharded/cases.h"
+#include "tests/unit/sharded_sim.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define SEEDS 40
 #else
 #define SEEDS 240
 #endif
-
-static struct sim sim;
-static struct play play;
-
-static void run(const struct play_case *what, uint64_t seed)
-{
-	char name[200];
-	case_name(what, name, sizeof(name));
-	if (play_run(&sim, &play, seed, false, what) > 0)
-		fail_msg("seed %lu, %s: %s", (unsigned long)seed, name, sim.violation);
-}
 
 static void seeds_hold(void **state)
 {
@@ -65,20 +45,6 @@ static void who_is_slow_is_taken_back_once(void **state)
 			assert_true((play.declined > 0) == (slow != 0));
 			assert_true(play.met > 0);
 		}
-}
-
-#ifdef __SANITIZE_THREAD__
-#define THREADS_ARE_WATCHED true
-#else
-#define THREADS_ARE_WATCHED false
-#endif
-
-static void not_where_threads_are_watched(void **state)
-{
-	(void)state;
-	print_message(
-	    "skipped: the thread sanitizer knows no coroutines, and there is one thread\n");
-	skip();
 }
 
 int main(void)
