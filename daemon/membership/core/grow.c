@@ -18,16 +18,6 @@ void grow_lost(const struct membership *m, struct job *job)
 	job->soft.grow_after_ms = m->now_ms + GROW_AFTER_MS;
 }
 
-static uint32_t live_of(const struct job *job)
-{
-	uint32_t count = 0;
-	for (size_t i = 0; i < job->peers.count; i++) {
-		const struct peer *peer = job->peers.items[i];
-		count += peer->group == job->group && state_peer_live(peer);
-	}
-	return count;
-}
-
 /* Or it is being placed, and where is not known here. */
 static bool waits_for_slots(const struct membership *m, const struct job *job)
 {
@@ -37,14 +27,15 @@ static bool waits_for_slots(const struct membership *m, const struct job *job)
 		return false;
 	if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED)
 		return true;
-	return state_job_live(job) && live_of(job) < state_job_workers(job, job->group);
+	return state_job_live(job) &&
+	    state_job_live_workers(job, job->group) < state_job_workers(job, job->group);
 }
 
 bool grow_is_wanted(const struct membership *m, const struct job *job)
 {
 	const Traind__V1__Mesh *mesh = job->spec->mesh;
 	if (mesh == NULL || !mesh->grow || m->now_ms < job->soft.grow_after_ms ||
-	    !state_job_trained(job) || live_of(job) >= REPLAN_PEERS_MAX)
+	    !state_job_trained(job) || state_job_live_workers(job, job->group) >= REPLAN_PEERS_MAX)
 		return false;
 	for (size_t i = 0; i < m->jobs.count; i++)
 		if (waits_for_slots(m, m->jobs.items[i]))

@@ -515,13 +515,9 @@ bool queue_nobody_follows(struct membership *m, const struct group *group, size_
 {
 	const struct job *job = group->job != 0 ? state_job(m, group->job) : NULL;
 	struct table table;
-	size_t live = 0;
 	if (job == NULL || pending_any(m, PENDING_JOB, job->id) || slot_may_come(m, job))
 		return false;
-	for (size_t i = 0; i < job->peers.count; i++) {
-		const struct peer *peer = job->peers.items[i];
-		live += peer->group == group->id && state_peer_live(peer);
-	}
+	size_t live = state_job_live_workers(job, group->id);
 	if (live > members || live >= state_job_workers(job, group->id) ||
 	    !table_fill(m, job, &table))
 		return false;

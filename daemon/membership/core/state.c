@@ -152,6 +152,16 @@ uint32_t state_job_workers(const struct job *job, uint64_t group)
 	return founders > 0 && planned > founders ? (uint32_t)planned : founders;
 }
 
+uint32_t state_job_live_workers(const struct job *job, uint64_t group)
+{
+	uint32_t live = 0;
+	for (size_t i = 0; i < job->peers.count; i++) {
+		const struct peer *peer = job->peers.items[i];
+		live += peer->group == group && state_peer_live(peer) ? 1 : 0;
+	}
+	return live;
+}
+
 bool state_job_trained(const struct job *job)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {

@@ -296,6 +296,8 @@ bool state_job_ended(const struct job *job);
 bool state_job_live(const struct job *job); /* STARTING or RUNNING */
 /* That this group of it is to have: those it was founded with; more, where its plan has more. */
 uint32_t state_job_workers(const struct job *job, uint64_t group);
+/* Those of the group that live, replacements and who came with mesh.grow too. */
+uint32_t state_job_live_workers(const struct job *job, uint64_t group);
 /* A worker of the group that it has got over its start. */
 bool state_job_trained(const struct job *job);
 const Traind__Peer__ViewPeer *state_view_peer(const struct group *group, uint64_t peer);
@@ -429,6 +431,10 @@ void queue_think(struct membership *m);
 void queue_replace(struct membership *m, struct job *job);
 /* With mesh.grow: one more than were asked for, if a node has come that has a slot. */
 void queue_grow(struct membership *m, struct job *job);
+/* Whether a worker of the group's job is missing beside `members` of its next view, and none is on its way nor can be: no node has a free slot for it, or has one soon or may come back. */
+bool queue_nobody_follows(struct membership *m, const struct group *group, size_t members);
+/* When a queued job is placed on other nodes than its plan's; 0: it is not to be. */
+uint64_t queue_elsewhere_ms(const struct job *job);
 
 /* grow.c */
 /* Is it one of those? */
@@ -439,10 +445,6 @@ void grow_lost(const struct membership *m, struct job *job);
 bool grow_is_wanted(const struct membership *m, const struct job *job);
 /* On this node. */
 bool grow_takes(const struct job *job, const struct node *node);
-/* Whether a worker of the group's job is missing beside `members` of its next view, and none is on its way nor can be: no node has a free slot for it, or has one soon or may come back. */
-bool queue_nobody_follows(struct membership *m, const struct group *group, size_t members);
-/* When a queued job is placed on other nodes than its plan's; 0: it is not to be. */
-uint64_t queue_elsewhere_ms(const struct job *job);
 
 /* group.c: library groups */
 void group_join(struct membership *m, uint64_t conn, const Traind__Peer__JoinGroup *join);
