@@ -31,7 +31,7 @@ static tr_status read_lines(FILE *file, const char *name, struct plan_measured *
 {
 	char line[512];
 	bool good = true;
-	*m = (struct plan_measured){ .costs = { .at = m->rows } };
+	*m = (struct plan_measured){ .costs = { .at = m->rows }, .on_core = 1 };
 	while (good && fgets(line, sizeof(line), file) != NULL) {
 		if (strncmp(line, "cost ", 5) == 0 && m->costs.count < PLAN_COSTS_MAX)
 			good = read_cost(line, &m->rows[m->costs.count++]);
@@ -41,6 +41,7 @@ static tr_status read_lines(FILE *file, const char *name, struct plan_measured *
 			    sscanf(line, "sum %lf %lf", &m->costs.sum_s, &m->costs.sum_byte_s) ==
 			        2 ||
 			    sscanf(line, "process %" SCNu64, &m->costs.process_bytes) == 1 ||
+			    sscanf(line, "core %lf", &m->on_core) == 1 ||
 			    sscanf(line, "of %159[^\n]", m->of) == 1 ||
 			    sscanf(line, "parameter %" SCNu32, &m->costs.parameter_bytes) == 1 ||
 			    sscanf(line, "round %lf", &m->costs.round_s) == 1 || line[0] == '#' ||

@@ -10,6 +10,7 @@ struct plan_measured {
 	struct plan_costs costs; /* costs.at points to rows */
 	struct plan_cost rows[PLAN_COSTS_MAX];
 	char of[PLAN_COSTS_OF_MAX]; /* plan_costs_of; "": the lines do not say */
+	double on_core; /* part of its time that the thread which measured had of a core */
 };
 
 struct plan_measured_limits {

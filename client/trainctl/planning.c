@@ -22,6 +22,7 @@
 #define ROUND_S        1e-3 /* beginning and commit of a step's round, besides the way */
 #define SEQUENCES_MOST 16
 #define SPEED_APART    0.15
+#define ON_CORE        0.9 /* what has less of one was disturbed */
 
 static tr_status take_cluster(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
@@ -94,7 +95,7 @@ static void take_speeds(struct planning *p)
 		c->workers[i].speed = speeds[c->workers[i].node] *
 		    p->around.cores_part[c->workers[i].node];
 	size_t used = strlen(p->layers_by);
-	if (speeds[slowest] < 1)
+	if (speeds[slowest] < 1 && used < sizeof(p->layers_by))
 		used += (size_t)snprintf(p->layers_by + used, sizeof(p->layers_by) - used,
 		    "; %s has measured %.2f of that speed, the least of all",
 		    c->nodes[slowest].name, speeds[slowest]);
@@ -130,6 +131,16 @@ static unsigned beside_of(const struct planning *p, const struct planning_option
 	uint32_t room = cores_allowed() / p->threads;
 	most = most < room ? most : room;
 	return most > 0 ? most - 1 : 0;
+}
+
+static void say_busy(struct planning *p)
+{
+	size_t used = strlen(p->layers_by);
+	if (p->measured.on_core < ON_CORE)
+		(void)snprintf(p->layers_by + used, sizeof(p->layers_by) - used,
+		    "; this machine was busy: a thread that measured had %.2f of a core, so the "
+		    "times are too long",
+		    p->measured.on_core);
 }
 
 /* A node measures its layer alone, so what it is compared with has to be alone too. */
@@ -176,8 +187,10 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		    options->cluster_file != NULL ? "as the file says"
 		                                  : "as they measured, else taken to be the same");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
-		if (st == TR_OK)
+		if (st == TR_OK) {
+			say_busy(p);
 			st = measure_alone(p, limits.beside, error);
+		}
 	}
 	/* Between the products of a strict job's members each has its own rows. */
 	p->measured.costs.sequence_parallel = p->spec->mesh->sequence_parallel ||

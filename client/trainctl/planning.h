@@ -31,7 +31,7 @@ struct planning {
 	struct plan_result *result;
 	bool wrong_file; /* one of the options: it cannot be read, or used */
 	unsigned threads;
-	char layers_by[400];
+	char layers_by[512];
 };
 
 /* `spec` is validated. TR_EINVAL: the cluster's file, or no such plan; TR_ELIMIT: none fits; TR_EUNAVAILABLE: no cluster, and others. planning_finish in

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/checkpoint/shard_cut.h"
@@ -12,11 +11,11 @@
 #include "daemon/plan/job_strict.h"
 #include "daemon/plan/plan_costs.h"
 #include "daemon/plan/strict.h"
-#include "daemon/worker/add_arrays.h"
 #include "daemon/worker/available.h"
 #include "daemon/worker/gemm.h"
+#include "daemon/worker/measure_clock.h"
 #include "daemon/worker/measure_sums.h"
-#include "daemon/worker/optim.h"
+#include "daemon/worker/measure_update.h"
 #include "daemon/worker/slots.h"
 #include "daemon/worker/text.h"
 #include "daemon/worker/virtual.h"
@@ -28,6 +27,8 @@
 #define RUNS_MOST     64
 #define LONG_S        0.8 /* no more runs after so long */
 #define ENOUGH_S      0.1 /* short runs go on for so long */
+#define ON_CORE       0.9 /* of its time, what an undisturbed run computes */
+#define PATIENCE_S    6.0 /* so much in disturbed runs is thrown away, in all */
 
 /* When the model said what, in a run. */
 struct times {
@@ -51,19 +52,16 @@ struct measured {
 	uint32_t parts;         /* of the width, of a strict job; else 0 */
 	const struct measure_limits *limits;
 	struct model_room how;
+	struct spent waited; /* for others, in a run */
+	double patience_s;   /* what is left of it */
+	double on_core;      /* the least of what was said */
 };
 
 struct costs {
 	double total_s;
+	double on_core;                 /* what this thread had of one, besides waiting */
 	double forward[3], backward[3]; /* embedding, layer, head */
 };
-
-static double now_s(void)
-{
-	struct timespec now;
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Reports of the forward pass: before each layer, and at its end. */
 static bool on_progress(void *arg)
@@ -92,11 +90,15 @@ static void on_final(void *arg, size_t offset)
 /* Who measures in step with others waits for those that it would exchange with: of its tp, as far as they are here. */
 static bool exchange_nothing(void *arg, real *data, size_t count)
 {
-	const struct measured *m = arg;
+	struct measured *m = arg;
 	unsigned tp = m->tensor.size, first = m->limits->self / tp * tp;
+	struct spent begun = spent_now();
 	(void)data;
 	(void)count;
 	lockstep_meet(m->limits->lockstep, first, first + tp);
+	struct spent waited = spent_between(begun, spent_now());
+	m->waited.s += waited.s;
+	m->waited.core_s += waited.core_s;
 	return true;
 }
 
@@ -123,7 +125,9 @@ static void finish(struct measured *m)
 		.dropout = m->dropout,
 		.sequence_parallel = m->sequence_parallel,
 		.parts = m->parts,
-		.limits = m->limits };
+		.limits = m->limits,
+		.patience_s = m->patience_s,
+		.on_core = m->on_core };
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -192,12 +196,15 @@ static struct costs run_once(struct measured *m)
 	                   loss_hooks = { on_progress, NULL, &loss };
 	double sum;
 	struct model_batch batch = { m->tokens, m->tokens, m->sequences, m->length, m->samples };
+	struct spent begun = spent_now();
+	m->waited = (struct spent){ 0, 0 };
 	(void)model_gradient_of(m->model, &batch, &hooks, &sum);
 	times.ended_s = now_s();
 	(void)model_loss(m->model, m->tokens, m->tokens, m->sequences, m->length, &loss_hooks, &sum);
 	double whole_head = times.head_s - times.forward_s,
 	       head = fmin(now_s() - loss.forward_s, whole_head);
-	return (struct costs){ times.ended_s - times.begun_s,
+	struct spent computed = spent_between(m->waited, spent_between(begun, spent_now()));
+	return (struct costs){ times.ended_s - times.begun_s, computed.core_s / computed.s,
 		{ above_0(times.embedded_s - times.begun_s),
 		    above_0(times.forward_s - times.embedded_s) / layers, above_0(head) },
 		{ above_0(times.ended_s - times.layers_s),
@@ -210,20 +217,36 @@ static int compare_totals(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* Whether a run is thrown away: other work had the core, and its time says what a step takes beside that. Of more threads one alone would say nothing. */
+static bool was_disturbed(struct measured *m, const struct costs *costs, double took_s)
+{
+	if (m->limits->threads > 1 || costs->on_core >= ON_CORE || m->patience_s <= 0)
+		return false;
+	m->patience_s -= took_s;
+	return true;
+}
+
 /* The median run as it was: steps take what most of them do, and the least of each part alone would be shorter than any. */
 static struct costs run(struct measured *m)
 {
-	struct costs runs[RUNS_MOST];
-	double begun = now_s();
+	struct costs runs[RUNS_MOST] = { 0 };
+	double spent = 0;
 	size_t count = 0;
 	(void)run_once(m); /* it touches all memory for the first time */
-	for (bool enough = false; !enough && count < RUNS_MOST;) {
-		runs[count++] = run_once(m);
-		double spent = now_s() - begun;
-		enough = spent > LONG_S || (count > RUNS && spent > ENOUGH_S);
+	for (bool enough = false; !enough;) {
+		double begun = now_s();
+		struct costs once = run_once(m);
+		double took = now_s() - begun;
+		if (!was_disturbed(m, &once, took) && count < RUNS_MOST) {
+			runs[count++] = once;
+			spent += took;
+		}
+		enough = count == RUNS_MOST || spent > LONG_S ||
+		    (count > RUNS && spent > ENOUGH_S);
 		enough = lockstep_agree(m->limits->lockstep, enough);
 	}
 	qsort(runs, count, sizeof(runs[0]), compare_totals);
+	m->on_core = fmin(m->on_core, runs[count / 2].on_core);
 	return runs[count / 2];
 }
 
@@ -266,7 +289,7 @@ static struct costs costs_between(struct totals one, struct totals many, uint32_
 	double forward = fmax((many.loss_s - one.loss_s) / more, least),
 	       both = fmax((many.gradient_s - one.gradient_s) / more, forward);
 	double head = above_0(one.loss_s - forward);
-	return (struct costs){ many.gradient_s, { 0, forward, head },
+	return (struct costs){ many.gradient_s, 1, { 0, forward, head },
 		{ 0, both - forward, above_0(one.gradient_s - both - head) } };
 }
 
@@ -323,62 +346,6 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		        pairs_bytes(m, tp, sequences));
 	}
 	finish(m);
-	return st;
-}
-
-/* Of one number. */
-static double addition_s(struct pool *pool, const struct optim_arrays *arrays, size_t count)
-{
-	double took = INFINITY;
-	for (unsigned i = 0; i < RUNS; i++) {
-		double begun = now_s();
-		add_arrays(pool, arrays->first, arrays->grads, count);
-		took = fmin(took, now_s() - begun);
-	}
-	return took / (double)count;
-}
-
-static tr_status measure_update(struct pool *pool, const struct model_config *config, FILE *to,
-    struct tr_error *error)
-{
-	struct model_config few = *config;
-	struct layout layout = { 0 };
-	struct optim_settings settings = { .lr = 1e-3,
-		.clip = 1,
-		.beta1 = 0.9,
-		.beta2 = 0.999,
-		.eps = 1e-8,
-		.steps = 1000 };
-	few.layers = 1;
-	tr_status st = layout_init(&few, &layout, error);
-	if (st != TR_OK)
-		return st;
-	size_t bytes = layout.count * sizeof(float);
-	struct optim_arrays arrays = { .params = zeroed(bytes),
-		.grads = zeroed(bytes),
-		.first = zeroed(bytes),
-		.second = zeroed(bytes) };
-	double took = INFINITY;
-	for (uint64_t step = 1; step <= RUNS && arrays.params != NULL && arrays.grads != NULL &&
-	     arrays.first != NULL && arrays.second != NULL;
-	     step++) {
-		double begun = now_s();
-		(void)optim_step(ops_choose(), pool, &layout, &settings, &arrays, 1, step, step);
-		/* A step begins with clearing them. */
-		memset(arrays.grads, 0, bytes);
-		took = fmin(took, now_s() - begun);
-	}
-	if (isinf(took)) {
-		st = tr_error_set(error, TR_ENOMEM, "no memory to measure an update");
-	} else {
-		(void)fprintf(to, "update %.9g\n", took / (double)layout.parameters);
-		(void)fprintf(to, "add %.9g\n", addition_s(pool, &arrays, layout.count));
-	}
-	free(arrays.params);
-	free(arrays.grads);
-	free(arrays.first);
-	free(arrays.second);
-	layout_finish(&layout);
 	return st;
 }
 
@@ -543,7 +510,9 @@ static bool is_split(const struct measured *m, const struct own *own,
 tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_limits *limits,
     FILE *to, struct tr_error *error)
 {
-	struct measured m = { .sequence_parallel = spec->mesh != NULL &&
+	struct measured m = { .patience_s = PATIENCE_S,
+		.on_core = 1,
+		.sequence_parallel = spec->mesh != NULL &&
 		    spec->mesh->sequence_parallel,
 		.limits = limits };
 	struct model_config config;
@@ -576,6 +545,8 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 			st = TR_OK;
 	}
 	pool_destroy(m.pool);
+	if (st == TR_OK)
+		(void)fprintf(to, "core %.3g\n", m.on_core);
 	return st == TR_OK && fflush(to) != 0
 	    ? tr_error_set(error, TR_EIO, "what was measured cannot be written")
 	    : st;

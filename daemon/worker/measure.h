@@ -1,7 +1,7 @@
 /* What the parts of a model cost on this machine, for the planner (daemon/plan/plan_costs.h): up to four layers of the job's model, with embedding and head, are run as
  * one worker of tp would run them, for each tp that divides and each microbatch, with nobody to exchange with; but who measures beside others waits for those that would be of its tp wherever they exchange
  * something: each sum waits for the slowest, so the times have that in them. Times are between the model's own reports (model_hooks),
- * those of the median of several runs (of a strict job the shortest); memory is what the model has put aside (slots.h).
+ * those of the median of several undisturbed runs (of a strict job the shortest); memory is what the model has put aside (slots.h).
  *
  * Lines of text, for trainctl:
  *
@@ -11,6 +11,7 @@
  *	add SECONDS              of adding one number to another, as strict jobs add up gradients
  *	sum SECONDS SECONDS      of an op that workers of one node make by themselves, and of each byte that one of them copies or reads in it (measure_sums.h)
  *	process BYTES            of a worker besides its model and what it exchanges: code, what libraries put aside, the training text (as far as its files are here)
+ *	core SHARE               least part of its time that a run whose times are here had of a core (of one thread; else 1): runs that other work disturbed are thrown away, but for no longer than six seconds in all
  *	parameter BYTES          of one, with gradient, moments and what products of bf16 (train.dtype) read
  */
 #ifndef TR_DAEMON_WORKER_MEASURE_H

@@ -1,5 +1,7 @@
 #include "daemon/worker/measure_sums.h"
 
+#include "daemon/worker/measure_clock.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -8,7 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
 	SMALL = 1 << 10, /* numbers of an op */
@@ -42,13 +43,6 @@ struct self {
 	struct pair *pair;
 	unsigned index;
 };
-
-static double now_s(void)
-{
-	struct timespec now;
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void await(_Atomic uint64_t *shown, uint64_t op)
 {

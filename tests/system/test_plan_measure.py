@@ -1,9 +1,11 @@
 """What `trainworker --measure` says of a model's parts, which `trainctl plan` plans with: more tokens and wider shards cost more, and bytes are those of the arrays."""
 import gzip
+import json
 import os
 import resource
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -52,6 +54,7 @@ def test_parts_of_a_model():
             assert (4 + 8 / tp) * 4 * WIDTH * tokens <= layer <= (6.5 + 10 / tp) * 4 * WIDTH * tokens
             assert embedding == 0 and head >= 4 * WIDTH * tokens  # the stream has one end more than there are layers: the head's input
             assert working >= 4 * VOCAB // tp * tokens
+    assert 0 < rows["core"] < 1.01
     # eight times the tokens: not less than twice the time, however busy the machine is
     assert rows[1, 8][3] > 2 * rows[1, 1][3]
 
@@ -131,6 +134,30 @@ def test_more_workers_than_the_vocabulary_has_tokens():
     done, rows = measure(tp=512, most=1, batch=1, micro=1, layers=1, width=512, heads=512, context=8)
     assert done.returncode == 0, done.stderr
     assert (512, 1) in rows  # of 256 bytes: each has one, and half of them one that is none
+
+
+def test_a_busy_machine_is_said(tmp_path):
+    """Another process has half of the only core: runs that it disturbed are thrown away, but not for ever, and the plan says that its times are too long."""
+    core = min(os.sched_getaffinity(0))
+    text, job = tmp_path / "text.txt", tmp_path / "job.yaml"
+    text.write_bytes(bytes(range(256)) * 64)
+    job.write_text(f"""
+name: small
+model: {{layers: 2, width: 128, heads: 4, context: 64, vocab: bytes}}
+data: {{text: [{text}]}}
+train: {{steps: 1, batch_tokens: 512, micro_sequences: 8, seed: 1}}
+mesh: {{nodes: 1}}
+checkpoint: {{dir: {tmp_path}/run}}
+""")
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    try:
+        done = subprocess.run([str(BIN / "trainctl"), "plan", str(job), "--cluster", str(ROOT / "configs" / "cluster.yaml"), "--as-is", "--json"],
+                              capture_output=True, timeout=120, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    finally:
+        other.kill()
+        other.wait()
+    assert done.returncode == 0, done.stderr
+    assert "this machine was busy: a thread that measured had 0." in json.loads(done.stdout)["layers_by"]
 
 
 @pytest.mark.parametrize("words, given", [(["0", "1", "1"], b""), (["1", "1", "1"], b""), (["1", "1", "1"], b"\xff\xff\xff")])

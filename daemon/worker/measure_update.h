@@ -1,0 +1,20 @@
+/* What an update of the parameters costs on this machine, and an addition, for the planner (measure.h): one layer of the model with embedding and head is updated several times, the shortest counts.
+ *
+ *	st = measure_update(pool, &config, stdout, &error);
+ *	update 1.2e-09          seconds of one parameter
+ *	add 2.5e-10             of adding one number to another
+ */
+#ifndef TR_DAEMON_WORKER_MEASURE_UPDATE_H
+#define TR_DAEMON_WORKER_MEASURE_UPDATE_H
+
+#include <stdio.h>
+
+#include "common/error.h"
+#include "daemon/plan/model_config.h"
+#include "daemon/worker/pool.h"
+
+/* Both lines go to `to`. TR_EINVAL: no such model; TR_ENOMEM. */
+tr_status measure_update(struct pool *pool, const struct model_config *config, FILE *to,
+    struct tr_error *error);
+
+#endif
