@@ -162,10 +162,11 @@
 #define TR_HEALTHZ_MAX               64         /* plain HTTP requests at once */
 #define TR_SAFETENSORS_HEADER_MAX    (16u << 20)
 #define TR_SAFETENSORS_TENSORS_MAX   65536u
-#define TR_MODEL_NUMBERS_MAX         (1ull << 40)       /* of one model, so that sizes are exact */
-#define TR_BPE_FILE_MAX              (64 << 20)         /* vocab.json, merges.txt */
-#define TR_BPE_WORD_MAX              (512 << 20)        /* of a text for a tokenizer */
-#define TR_HF_FILES_MAX              1024               /* in which a model is imported */
+#define TR_MODEL_NUMBERS_MAX         (1ull << 40) /* of one model, so that sizes are exact */
+#define TR_BPE_FILE_MAX              (64 << 20)   /* vocab.json, merges.txt */
+#define TR_BPE_WORD_MAX              (512 << 20)  /* of a text for a tokenizer */
+#define TR_HF_FILES_MAX              1024         /* in which a model is imported */
+#define TR_FILE_BLOCK_BYTES          (4u << 20)   /* of a checkpoint, that is written at once */
 #define TR_DATA_TEXT_BYTES_MAX       ((size_t)16 << 30) /* all text files of a job, decompressed */
 #define TR_GRPC_MESSAGE_MAX          (4u << 20)
 #define TR_JOB_PATHS_MAX             256

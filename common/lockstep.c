@@ -14,10 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* As long as workers look at each other's sums (collectives/engine/coll_turn.c): some 300 us, less where that was in vain. */
-#define LOOKS_LEAST 64
-#define LOOKS_MOST  8192
-#define NAP_MS      100 /* the longest, before a look at the clock */
+#define NAP_MS 100 /* the longest, before a look at the clock */
 
 struct member {
 	_Alignas(64) _Atomic uint64_t met, agreed; /* how often */

@@ -11,9 +11,7 @@
 #include "common/float_mode.h"
 #include "common/relax.h"
 
-#define LOOKS_LEAST 64
-#define LOOKS_MOST  8192 /* some 300 us: what a sleeper's wake-up costs here and there */
-#define NAP_MS      5    /* then a sleeper looks whether the round goes on */
+#define NAP_MS 5 /* then a sleeper looks whether the round goes on */
 #define CHUNK_BYTES \
 	((size_t)16 << 10) /* of the result that are made at a time, so that they stay near */
 

@@ -20,10 +20,11 @@
 
 #include "common/digest.h"
 #include "common/error.h"
+#include "common/limits.h"
 #include "common/progress.h"
 
 /* Written at once, at most. From so many bytes on a file is a large one. */
-#define BULK_BLOCK_BYTES (4u << 20)
+#define BULK_BLOCK_BYTES TR_FILE_BLOCK_BYTES
 /* Who puts BULK_BLOCK_BYTES and more whose place in memory and in the file are alike modulo this is spared a copy. */
 #define BULK_ALIGNMENT 4096u
 

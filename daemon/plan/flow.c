@@ -32,12 +32,15 @@ void flow_finish(struct flow *flow)
 	*flow = (struct flow){ 0 };
 }
 
-/* One transfer more, or less, on each link of a way. */
-static void share(struct flow *flow, const struct flow_way *way, uint32_t more)
+/* A transfer on each link of a way begins, or has ended. */
+static void share(struct flow *flow, const struct flow_way *way, bool begins)
 {
 	for (uint32_t i = 0; i < way->count; i++) {
 		uint32_t link = way->links[i];
-		flow->sharing[link] += more;
+		if (begins)
+			flow->sharing[link]++;
+		else
+			flow->sharing[link]--;
 		flow->part_s[link] = flow->sharing[link] / flow->links[link].bandwidth_bytes_per_s;
 	}
 	for (uint32_t i = 0; i < flow->count; i++) {
@@ -67,7 +70,7 @@ tr_status flow_start(struct flow *flow, const struct flow_way *way, double bytes
 	}
 	struct flow_transfer *transfer = &flow->transfers[flow->count++];
 	*transfer = (struct flow_transfer){ .tag = tag, .way = *way, .left_bytes = bytes };
-	share(flow, way, 1);
+	share(flow, way, true);
 	if (transfer->byte_s <= 0) /* all its links are free */
 		transfer->left_bytes = 0;
 	return TR_OK;
@@ -115,7 +118,7 @@ bool flow_take(struct flow *flow, uint64_t *tag)
 		struct flow_way way = flow->transfers[i].way;
 		*tag = flow->transfers[i].tag;
 		flow->transfers[i] = flow->transfers[--flow->count];
-		share(flow, &way, UINT32_MAX);
+		share(flow, &way, false);
 		return true;
 	}
 	return false;

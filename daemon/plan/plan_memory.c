@@ -3,13 +3,12 @@
 #include <math.h>
 
 #include "common/arena.h"
+#include "common/limits.h"
 #include "daemon/plan/memory.h"
 
 #define WRITTEN_BYTES 12 /* of a parameter, with its moments */
 #define MOMENT_BYTES  8
 #define SAMPLE_BYTES  4
-/* What is written goes through blocks of so much (daemon/checkpoint/bulk_file.h). */
-#define BLOCK_BYTES (UINT64_C(4) << 20)
 /* Of shared memory: what lies before a model's arrays. */
 #define COUNTER_BYTES (UINT64_C(64) << 10)
 
@@ -217,7 +216,8 @@ static uint64_t lacking_bytes(const struct plan_layout *l, const struct plan *pl
 /* The largest file has moments; a small one does not fill the block. */
 static uint64_t block_bytes(uint64_t numbers)
 {
-	return numbers * MOMENT_BYTES < BLOCK_BYTES ? numbers * MOMENT_BYTES : BLOCK_BYTES;
+	uint64_t bytes = numbers * MOMENT_BYTES;
+	return bytes < TR_FILE_BLOCK_BYTES ? bytes : TR_FILE_BLOCK_BYTES;
 }
 
 /* In shards each has a copy of its own, one replica's workers that is: which one may change. */
