@@ -4,17 +4,18 @@
 
 #include "daemon/plan/plan_search.h"
 
-/* With more workers than these not every dp is tried, but all, one less, and halves. */
-#define EVERY_DP_WORKERS 16
+/* With more workers than these not every dp is tried, but all, one less, halves, and what those make of it that are neither slow nor far. */
+#define EVERY_DP_WORKERS 64
 #define LEAST_OWNERS     2 /* of a piece of moments: a loss takes nothing with it */
 
-static bool is_dp_tried(const struct plan_layout *l, const struct plan_choice *only, uint32_t dp,
-    uint32_t groups, uint32_t pp)
+static bool is_dp_tried(const struct plan_layout *l, const struct plan_choice *only,
+    const struct plan_choice *choice, uint32_t groups)
 {
-	uint32_t most = groups / pp;
+	uint32_t dp = choice->mesh.size[MESH_DP], pp = choice->mesh.size[MESH_PP],
+	         most = groups / pp, good = l->good_workers / choice->mesh.size[MESH_TP];
 
 	if (l->in->cluster->worker_count <= EVERY_DP_WORKERS || dp + 1 >= most ||
-	    dp == only->mesh.size[MESH_DP])
+	    dp == only->mesh.size[MESH_DP] || dp == good / pp)
 		return true;
 	for (; most > 0; most /= 2)
 		if (dp == most)
@@ -95,7 +96,7 @@ static bool is_possible(const struct plan_layout *l, const struct plan_choice *o
 	if ((pp == 1 && choice->kind != SCHEDULE_1F1B) || interleaved != (choice->chunks > 1))
 		return false;
 	return (l->in->runnable || microbatches >= dp * (interleaved ? pp : 1)) &&
-	    is_dp_tried(l, only, dp, groups, pp);
+	    is_dp_tried(l, only, choice, groups);
 }
 
 /* R of ZeRO-1: what the job asks for, else none, or two where that is fewer than all. */

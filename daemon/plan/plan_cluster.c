@@ -3,6 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define GOOD_SPEED 0.5
+#define GOOD_CARD  0.1
+
 tr_status plan_cluster_create(uint32_t nodes, uint32_t workers, struct plan_cluster *cluster,
     struct tr_error *error)
 {
@@ -97,4 +100,28 @@ double plan_cluster_card_in(const struct plan_cluster *c, uint32_t host)
 	double given = c->nodes[host].card_in_bytes_per_s;
 
 	return given > 0 ? given : fastest(c, host, false);
+}
+
+static double card_of(const struct plan_cluster *c, uint32_t worker)
+{
+	uint32_t host = c->nodes[c->workers[worker].node].host;
+
+	return fmin(plan_cluster_card_out(c, host), plan_cluster_card_in(c, host));
+}
+
+uint32_t plan_cluster_good(const struct plan_cluster *c)
+{
+	double cards[TR_GROUP_PEERS_MAX], speed = 0, card = 0;
+	uint32_t good = 0, count = c->worker_count;
+
+	for (uint32_t i = 0; i < count; i++) {
+		cards[i] = i > 0 && c->workers[i].node == c->workers[i - 1].node
+		    ? cards[i - 1]
+		    : card_of(c, i);
+		speed = fmax(speed, c->workers[i].speed);
+		card = fmax(card, cards[i]);
+	}
+	for (uint32_t i = 0; i < count; i++)
+		good += c->workers[i].speed >= GOOD_SPEED * speed && cards[i] >= GOOD_CARD * card;
+	return good;
 }

@@ -54,6 +54,9 @@ void plan_cluster_finish(struct plan_cluster *cluster); /* accepts a zeroed one 
 /* TR_EINVAL: a worker without speed, memory or node, a node without host, a card or a link without bandwidth; the words name it. */
 tr_status plan_cluster_check(const struct plan_cluster *cluster, struct tr_error *error);
 
+/* Workers that are at least half as fast as the fastest, on hosts whose card has at least a tenth of the best one's bandwidth: whoever else there is may do more harm than good. */
+uint32_t plan_cluster_good(const struct plan_cluster *cluster);
+
 /* Between two nodes; the same node twice: its own. */
 static inline struct flow_link *plan_cluster_link(const struct plan_cluster *cluster, uint32_t from,
     uint32_t to)

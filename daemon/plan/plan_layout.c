@@ -65,6 +65,7 @@ struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_er
 		    error);
 	if (st == TR_OK && layout != NULL) {
 		copy_links(layout);
+		layout->good_workers = plan_cluster_good(in->cluster);
 		plan_costs_split_rows(in->model, in->sequence_length, in->costs, layout->derived,
 		    layout->split, layout->own);
 		return layout;

@@ -91,6 +91,7 @@ struct plan_layout {
 	struct plan_cost split[PLAN_COSTS_MAX];
 	uint32_t link_count;
 	struct flow_link *links; /* the cluster's, then cards: what leaves each host, what comes in */
+	uint32_t good_workers;   /* neither slow nor far (plan_cluster_good) */
 	/* Of the plan that was laid out last. */
 	const struct plan_cost *cost;
 	const struct plan_derived *of_tp;

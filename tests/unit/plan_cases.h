@@ -138,7 +138,7 @@ static inline void case_predict(struct plan_layout *layout, struct plan *plan)
 }
 
 /* Which of PLAN_CASES. */
-static void case_make(struct plan_case *c, unsigned which)
+static inline void case_make(struct plan_case *c, unsigned which)
 {
 	switch (which) {
 	case 0:
