@@ -523,7 +523,7 @@ static tr_status check_grow(const Traind__V1__JobSpec *spec, struct tr_error *er
 		why = "jobs of train.strict, sync.deterministic, sync.on_loss: drop and of modes "
 		      "that talk rarely are not planned anew";
 	else if (spec->plan != NULL && !is_planned_anew(spec))
-		why = "its plan says no costs to be planned anew with, or has more than 32 workers";
+		why = "its plan says no costs to be planned anew with, or has more than 64 workers";
 	return why == NULL ? TR_OK
 	                   : tr_error_set(error, TR_EINVAL,
 	                         "mesh.grow: found true, allowed: false, since %s", why);

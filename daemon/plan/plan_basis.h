@@ -13,7 +13,7 @@
 #include "traind/v1/trainer.pb-c.h"
 
 /* A plan of more nodes is not made anew. */
-#define PLAN_BASIS_NODES_MAX 32u
+#define PLAN_BASIS_NODES_MAX 64u
 #define PLAN_BASIS_NONE      UINT32_MAX
 
 /* Costs of microbatches that this plan's job can have; nodes that its ranks are on. `node_ids`: of the cluster's. */

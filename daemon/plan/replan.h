@@ -13,7 +13,7 @@
 #include "traind/v1/trainer.pb-c.h"
 
 /* Of more contributors a job is not planned anew: a search takes too long beside their work. */
-#define REPLAN_PEERS_MAX 32u
+#define REPLAN_PEERS_MAX 64u
 /* A plan whose steps are not so much shorter is none to change to. */
 #define REPLAN_PERCENT 10
 

@@ -25,14 +25,14 @@ struct planned {
 
 static char gpipe[] = "gpipe";
 
-static void make(struct planned *p, unsigned number, struct mesh mesh)
+/* Of p->c. */
+static void make_planned(struct planned *p, struct mesh mesh)
 {
 	struct plan_search_settings settings = { .seed = 1, .only = { .mesh = mesh } };
 	struct plan_result *result;
 	uint64_t ids[TR_GROUP_PEERS_MAX];
 	struct tr_error error;
 
-	case_make(&p->c, number);
 	p->c.in.runnable = true;
 	p->c.all.sum_s = 2e-6;
 	p->c.all.sum_byte_s = 2e-10;
@@ -61,6 +61,12 @@ static void make(struct planned *p, unsigned number, struct mesh mesh)
 	}
 	for (uint32_t rank = 0; rank < mesh_workers(&mesh); rank++)
 		p->task.ranks[p->plan.worker_of[rank]] = rank;
+}
+
+static void make(struct planned *p, unsigned number, struct mesh mesh)
+{
+	case_make(&p->c, number);
+	make_planned(p, mesh);
 }
 
 static void finish(struct planned *p)
@@ -451,6 +457,28 @@ static void who_is_missing_and_who_is_new(void **state)
 	finish(&p);
 }
 
+/* As many as there may be, of which two have become slow: the others go on without them. */
+static void as_many_as_there_may_be(void **state)
+{
+	struct planned p;
+	struct wish wish;
+
+	(void)state;
+	case_init(&p.c, "64 nodes", REPLAN_PEERS_MAX, 1);
+	p.c.in.batch = 4 * REPLAN_PEERS_MAX;
+	make_planned(&p, mesh_of(REPLAN_PEERS_MAX, 1, 1));
+	for (uint32_t i = 0; i < p.task.count; i++)
+		p.task.figures[i].speed_ppm = i == 7 || i == 50 ? 20000 : 1000000;
+	search(&p, &wish);
+	assert_int_equal(wish.kind, WISH_CHANGE);
+	assert_true(wish.ranks[7] == RANKS_NONE && wish.ranks[50] == RANKS_NONE);
+	/* 52 compute five sequences each at most, as 62 do */
+	assert_in_range(mesh_workers(&wish.dealing.mesh), 52, REPLAN_PEERS_MAX - 2);
+	assert_true(wish.next_ns < wish.now_ns / 5);
+	assert_told(&p, &wish);
+	finish(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -466,6 +494,7 @@ int main(void)
 		cmocka_unit_test(a_slow_link),
 		cmocka_unit_test(a_slow_cable_in_a_ring),
 		cmocka_unit_test(who_is_missing_and_who_is_new),
+		cmocka_unit_test(as_many_as_there_may_be),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
