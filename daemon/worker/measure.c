@@ -55,6 +55,7 @@ struct measured {
 	struct spent waited; /* for others, in a run */
 	double patience_s;   /* what is left of it */
 	double on_core;      /* the least of what was said */
+	unsigned rows;       /* of costs, that were */
 };
 
 struct costs {
@@ -127,7 +128,25 @@ static void finish(struct measured *m)
 		.parts = m->parts,
 		.limits = m->limits,
 		.patience_s = m->patience_s,
-		.on_core = m->on_core };
+		.on_core = m->on_core,
+		.rows = m->rows };
+}
+
+/* Of what is built for a run, without what model_bytes has. */
+static size_t built_bytes(const struct measured *m)
+{
+	size_t numbers = 2 * m->layout.count + shard_cut_table_numbers(&m->layout) +
+	    2 * ((model_exchange_numbers(&m->layout, m->sequences) + 15) / 16 * 16);
+	return numbers * sizeof(float) + (m->bf16 ? m->layout.count * sizeof(uint16_t) : 0) +
+	    m->sequences * (m->length * sizeof(int32_t) + sizeof(*m->samples));
+}
+
+/* Arrays are put aside, and nothing of them is touched yet. Workers of one host have as much each. */
+static bool fits(const struct measured *m)
+{
+	struct model_bytes arrays = model_bytes(m->model);
+	double each = (double)(arrays.slots + arrays.working + built_bytes(m));
+	return each * (1 + m->limits->beside) < available_bytes();
 }
 
 /* `layers` layers of the model as the first of tp workers holds them. */
@@ -150,11 +169,14 @@ static tr_status build(struct measured *m, const struct model_config *config, ui
 		(void)model_use_onednn(m->model);
 	if (st == TR_OK)
 		st = model_use_dropout(m->model, m->dropout, 0, error);
+	m->sequences = sequences;
+	m->length = config->context;
+	if (!lockstep_agree(m->limits->lockstep, st == TR_OK && fits(m)) && st == TR_OK)
+		st = tr_error_set(error, TR_ENOMEM, "no memory to measure %zu sequences, tp %u",
+		    sequences, tp);
 	if (st != TR_OK)
 		return st;
 	size_t exchanged = (model_exchange_numbers(&m->layout, sequences) + 15) / 16 * 16;
-	m->sequences = sequences;
-	m->length = config->context;
 	m->params = zeroed(m->layout.count * sizeof(float));
 	m->grads = zeroed((m->layout.count + shard_cut_table_numbers(&m->layout)) * sizeof(float));
 	m->tokens = zeroed(sequences * m->length * sizeof(int32_t));
@@ -241,8 +263,7 @@ static struct costs run(struct measured *m)
 			runs[count++] = once;
 			spent += took;
 		}
-		enough = count == RUNS_MOST || spent > LONG_S ||
-		    (count > RUNS && spent > ENOUGH_S);
+		enough = count == RUNS_MOST || spent > LONG_S || (count > RUNS && spent > ENOUGH_S);
 		enough = lockstep_agree(m->limits->lockstep, enough);
 	}
 	qsort(runs, count, sizeof(runs[0]), compare_totals);
@@ -309,9 +330,8 @@ static size_t pairs_bytes(const struct measured *m, uint32_t tp, size_t sequence
 	return bytes;
 }
 
-/* *took: bytes of all arrays, for the next one's forecast. */
 static tr_status measure(struct measured *m, const struct model_config *config, uint32_t tp,
-    size_t sequences, FILE *to, size_t *took, struct tr_error *error)
+    size_t sequences, FILE *to, struct tr_error *error)
 {
 	uint32_t layers = config->layers < LAYERS_MOST ? config->layers : LAYERS_MOST;
 	struct totals single = { 0, 0 };
@@ -336,8 +356,7 @@ static tr_status measure(struct measured *m, const struct model_config *config, 
 		size_t exchanged = tp > 1
 		    ? 2 * model_exchange_numbers(&m->layout, sequences) * sizeof(real) /* in turn */
 		    : 0;
-		struct model_bytes all = model_bytes(m->model);
-		*took = all.slots + all.working + exchanged;
+		m->rows++;
 		/* Nothing is kept of the embedding but what is the first layer's input (test_slot_memory.c). */
 		(void)fprintf(to, "cost %u %zu %.9g %.9g %.9g %.9g %.9g %.9g %zu %zu %zu %zu\n", tp,
 		    sequences, costs.forward[0], costs.backward[0], costs.forward[1],
@@ -377,20 +396,11 @@ static int read_program(struct dl_phdr_info *object, size_t bytes, void *arg)
 	return 1; /* libraries come behind it */
 }
 
-/* Of what was built for a run, without what model_bytes has. */
-static size_t built_bytes(const struct measured *m)
-{
-	size_t numbers = 2 * m->layout.count + shard_cut_table_numbers(&m->layout) +
-	    2 * ((model_exchange_numbers(&m->layout, m->sequences) + 15) / 16 * 16);
-	return numbers * sizeof(float) + (m->bf16 ? m->layout.count * sizeof(uint16_t) : 0) +
-	    m->sequences * (m->length * sizeof(int32_t) + sizeof(*m->samples));
-}
-
 /* What a worker has resident besides the arrays that are counted one by one: code, libraries' own memory (OpenBLAS's buffers), the allocator's. So a small model is run, which touches all of that. */
-static tr_status measure_process(struct measured *m, const struct model_config *config,
+static tr_status measure_process(struct measured *m, const struct model_config *config, uint32_t tp,
     size_t *bytes, struct tr_error *error)
 {
-	tr_status st = build(m, config, 1, 1, 1, error);
+	tr_status st = build(m, config, 1, tp, 1, error);
 	if (st == TR_OK) {
 		struct model_batch batch = { m->tokens, m->tokens, 1, m->length, m->samples };
 		struct model_bytes arrays = model_bytes(m->model);
@@ -409,25 +419,6 @@ static tr_status measure_process(struct measured *m, const struct model_config *
 	return st != TR_OK || *bytes > 0
 	    ? st
 	    : tr_error_set(error, TR_EIO, "/proc/self/statm does not say what is resident");
-}
-
-/* Of a process without a model, and of each parameter: with gradient and moments, and rounded for products. */
-static tr_status measure_memory(struct measured *m, const Traind__V1__JobSpec *spec,
-    const struct model_config *config, uint32_t batch_parts, FILE *to, struct tr_error *error)
-{
-	size_t process = 0;
-	tr_status st = measure_process(m, config, &process, error);
-	if (st != TR_OK)
-		return st;
-	(void)fprintf(to, "process %zu\n", process + (size_t)text_bytes(spec->train->data));
-	size_t arrays = 4; /* with gradient and moments */
-	if (m->parts > 0)
-		arrays += 2; /* of the parts: parameter and gradient */
-	for (uint32_t parts = 1; m->parts > 0 && parts < batch_parts; parts *= 2)
-		arrays++; /* sums of parts of the batch */
-	(void)fprintf(to, "parameter %zu\n",
-	    arrays * sizeof(float) + (m->bf16 ? sizeof(uint16_t) : 0));
-	return TR_OK;
 }
 
 static tr_status say_sums(FILE *to, struct tr_error *error)
@@ -473,27 +464,19 @@ static bool is_measured(const struct own *own, uint32_t sequences, uint32_t most
 	    (own->batch % sequences == 0 && is_power(sequences) && sequences <= most);
 }
 
-/* Small ones first: what a large one needs is known from the one before, and where memory is lacking what was measured stays. */
+/* Small ones first: where memory is lacking what was measured stays, and larger tp are measured that need less. */
 static tr_status measure_tp(struct measured *m, const struct model_config *config,
     const struct own *own, uint32_t tp, uint32_t most, FILE *to, struct tr_error *error)
 {
-	uint32_t last = 0;
-	size_t took = 0;
 	tr_status st = TR_OK;
 	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX && st == TR_OK; n++) {
 		if (!is_measured(own, n, most))
 			continue;
-		bool fits = last == 0 ||
-		    (double)took / last * n * (1 + m->limits->beside) < available_bytes();
-		fits = lockstep_agree(m->limits->lockstep, fits);
-		if (fits)
-			st = measure(m, config, tp, n, to, &took, error);
-		if (!fits || (st == TR_ENOMEM && last > 0)) {
-			(void)fprintf(to, "# no memory for microbatches of %u sequences, tp %u\n",
-			    n, tp);
-			return TR_OK;
-		}
-		last = n;
+		st = measure(m, config, tp, n, to, error);
+		if (st != TR_ENOMEM)
+			continue;
+		(void)fprintf(to, "# no memory for microbatches of %u sequences, tp %u\n", n, tp);
+		return TR_OK;
 	}
 	return st;
 }
@@ -507,13 +490,35 @@ static bool is_split(const struct measured *m, const struct own *own,
 	return config->heads % tp == 0 && (tp <= EVERY_TP || is_power(tp) || tp == own->tp);
 }
 
+/* Of a process without a model, and of each parameter: with gradient and moments, and rounded for products. */
+static tr_status measure_memory(struct measured *m, const Traind__V1__JobSpec *spec,
+    const struct model_config *config, const struct own *own, FILE *to, struct tr_error *error)
+{
+	size_t process = 0;
+	uint32_t batch_parts = strict_batch_parts(own->batch);
+	tr_status st = TR_ENOMEM;
+	for (uint32_t tp = 1; tp <= m->limits->tp_most && st == TR_ENOMEM; tp++)
+		if (is_split(m, own, config, tp)) /* the least that fits */
+			st = measure_process(m, config, tp, &process, error);
+	if (st != TR_OK)
+		return st;
+	(void)fprintf(to, "process %zu\n", process + (size_t)text_bytes(spec->train->data));
+	size_t arrays = 4; /* with gradient and moments */
+	if (m->parts > 0)
+		arrays += 2; /* of the parts: parameter and gradient */
+	for (uint32_t parts = 1; m->parts > 0 && parts < batch_parts; parts *= 2)
+		arrays++; /* sums of parts of the batch */
+	(void)fprintf(to, "parameter %zu\n",
+	    arrays * sizeof(float) + (m->bf16 ? sizeof(uint16_t) : 0));
+	return TR_OK;
+}
+
 tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_limits *limits,
     FILE *to, struct tr_error *error)
 {
 	struct measured m = { .patience_s = PATIENCE_S,
 		.on_core = 1,
-		.sequence_parallel = spec->mesh != NULL &&
-		    spec->mesh->sequence_parallel,
+		.sequence_parallel = spec->mesh != NULL && spec->mesh->sequence_parallel,
 		.limits = limits };
 	struct model_config config;
 	tr_status st = job_model_config(spec->train->model, &config, error);
@@ -532,9 +537,9 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, strict,
 	        spec->train->optimizer->dropout > 0, of));
 	struct own own = own_of(spec, &config);
-	st = measure_memory(&m, spec, &config, strict_batch_parts(own.batch), to, error);
+	st = measure_memory(&m, spec, &config, &own, to, error);
 	if (st == TR_OK)
-		st = measure_update(m.pool, &config, to, error);
+		st = measure_update(m.pool, &config, limits->beside, to, error);
 	if (st == TR_OK)
 		st = say_sums(to, error);
 	for (uint32_t tp = 1; tp <= limits->tp_most && tp <= config.heads && st == TR_OK; tp++) {
@@ -545,6 +550,11 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 			st = TR_OK;
 	}
 	pool_destroy(m.pool);
+	if (st == TR_OK && m.rows == 0)
+		st = tr_error_set(error, TR_ENOMEM,
+		    "no memory here for one sequence of any split of this model; --costs FILE has "
+		    "what "
+		    "another machine measured");
 	if (st == TR_OK)
 		(void)fprintf(to, "core %.3g\n", m.on_core);
 	return st == TR_OK && fflush(to) != 0

@@ -1,4 +1,4 @@
-/* What an update of the parameters costs on this machine, and an addition, for the planner (measure.h): one layer of the model with embedding and head is updated several times, the shortest counts.
+/* What an update of the parameters costs on this machine, and an addition, for the planner (measure.h): one layer of the model with embedding and head is updated several times, the shortest counts; where memory is lacking, a part of it.
  *
  *	st = measure_update(pool, &config, stdout, &error);
  *	update 1.2e-09          seconds of one parameter
@@ -13,8 +13,8 @@
 #include "daemon/plan/model_config.h"
 #include "daemon/worker/pool.h"
 
-/* Both lines go to `to`. TR_EINVAL: no such model; TR_ENOMEM. */
-tr_status measure_update(struct pool *pool, const struct model_config *config, FILE *to,
-    struct tr_error *error);
+/* Both lines go to `to`. beside: so many others do the same meanwhile. TR_EINVAL: no such model; TR_ENOMEM. */
+tr_status measure_update(struct pool *pool, const struct model_config *config, unsigned beside,
+    FILE *to, struct tr_error *error);
 
 #endif

@@ -2,6 +2,8 @@
 import gzip
 import json
 import os
+import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -123,11 +125,31 @@ def test_what_a_process_takes(tmp_path):
     assert with_both == pytest.approx(plain + 2 * size, abs=1 << 20)
 
 
+def others_for(each):
+    """So many other processes that each may have so many bytes."""
+    available = next(line for line in pathlib.Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+    return str(int(available.split()[1]) * 1024 // each)
+
+
 def test_memory_is_for_all_that_measure():
-    """A million others take as much: what was measured first stays."""
-    done, rows = measure(tp=1, most=4, beside=("1000000",))
+    """So many others take as much that each has 30 MB: what was measured first stays. A sequence takes some 10 MB with the model, 64 of them 120."""
+    done, rows = measure(tp=1, most=64, batch=64, micro=64, beside=(others_for(30 << 20),))
     assert done.returncode == 0, done.stderr
-    assert {key for key in rows if isinstance(key, tuple)} == {(1, 1)} and b"# no memory for microbatches of 2 sequences, tp 1\n" in done.stdout
+    sizes = {n for tp, n in (key for key in rows if isinstance(key, tuple))}
+    assert 1 in sizes and 64 not in sizes and re.search(rb"# no memory for microbatches of \d+ sequences, tp 1\n", done.stdout), done.stdout
+
+
+def test_a_model_that_is_too_wide_for_one():
+    """Four layers of it take 100 MB with their gradients and each process has 60: what shards of tp 4 take is measured all the same, and what a process takes, and an update."""
+    done, rows = measure(tp=4, most=1, batch=1, micro=1, width=512, beside=(others_for(60 << 20),))
+    assert done.returncode == 0, done.stderr
+    assert {key for key in rows if isinstance(key, tuple)} == {(2, 1), (4, 1)} or {key for key in rows if isinstance(key, tuple)} == {(4, 1)}, done.stdout
+    assert b"# no memory for microbatches of 1 sequences, tp 1\n" in done.stdout and rows["process"] > 1e6 and 0 < rows["update"] < 1e-6
+
+
+def test_a_model_of_which_nothing_fits():
+    done, _ = measure(tp=2, most=1, batch=1, micro=1, width=512, beside=(others_for(1 << 20),))
+    assert done.returncode == 1 and b"no memory" in done.stderr and done.stderr.count(b"\n") == 1, done.stderr
 
 
 def test_more_workers_than_the_vocabulary_has_tokens():
