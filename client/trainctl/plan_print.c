@@ -281,10 +281,13 @@ static void print_others(const struct plan_view *v)
 	}
 	if (v->p->result->loser_count > 0)
 		print_table_out(&table, v->p->color);
+	const struct plan_result *r = v->p->result;
+	uint32_t estimated = r->choices - r->bounded - r->needless;
 	(void)printf("%s%u choices: %u left by a bound on their time, %u that save memory which "
-	             "is not lacking, %u do not fit into memory as first placed, %u timed\n",
-	    v->p->result->loser_count > 0 ? "\n" : "", v->p->result->choices, v->p->result->bounded,
-	    v->p->result->needless, v->p->result->unfit, v->p->result->annealed);
+	             "is not lacking, %u placed once to estimate them; of these %u did not fit into "
+	             "memory so, and %u were placed by annealing and timed\n",
+	    r->loser_count > 0 ? "\n" : "", r->choices, r->bounded, r->needless, estimated,
+	    r->unfit, r->annealed);
 }
 
 static void print_pareto(const struct plan_view *v)

@@ -186,6 +186,9 @@ static tr_status take_costs(struct planning *p, const struct planning_options *o
 		    p->threads, p->threads == 1 ? "" : "s", bf16 ? "bf16" : "f32", at_once,
 		    options->cluster_file != NULL ? "as the file says"
 		                                  : "as they measured, else taken to be the same");
+		(void)fprintf(stderr,
+		    "trainctl: measures layers of the model on this machine: seconds for a small "
+		    "one, minutes for a large one\n");
 		st = plan_measured_here(p->spec, &limits, config_search_path(), &p->measured, error);
 		if (st == TR_OK) {
 			say_busy(p);
@@ -309,16 +312,41 @@ static uint32_t least_nodes(const struct planning *p)
 	return asked < nodes ? asked : nodes;
 }
 
-/* Another plan's keys might make no job of it, and --as-is says what is not its own (docs/limits.md). */
-static tr_status check_copies(const Traind__V1__JobSpec *spec,
+/* Another plan's keys might make no job of it, and --as-is says what is not its own (docs/limits.md); where there is no own mesh there is nothing to say. */
+static tr_status check_own_mesh(const Traind__V1__JobSpec *spec,
     const struct planning_options *options, struct tr_error *error)
 {
+	if (options->as_is && spec->mesh->auto_)
+		return tr_error_set(error, TR_EINVAL,
+		    "mesh: auto is no mesh of its own, and --as-is says what a step of one takes: "
+		    "leave it out");
 	if (options->as_is || job_mesh_copies(spec->mesh) == 1)
 		return TR_OK;
 	return tr_error_set(error, TR_EINVAL,
 	    "mesh.copies: found %u, allowed: 1, since a search for plans knows no copies; "
 	    "--as-is says what a step of this mesh takes",
 	    spec->mesh->copies);
+}
+
+/* Of a job as it is no node has more workers than its mesh.workers_per_node, and none is planned where there are too few slots. Before anything is measured. */
+static tr_status keep_own_workers(struct planning *p, struct tr_error *error)
+{
+	struct plan_cluster *c = &p->around.cluster;
+	const Traind__V1__Mesh *mesh = p->spec->mesh;
+	uint32_t each = mesh->workers_per_node, kept = 0, whole = 0, of[TR_GROUP_PEERS_MAX] = { 0 };
+	for (uint32_t i = 0; i < c->worker_count; i++) {
+		uint32_t here = ++of[c->workers[i].node];
+		whole += here == each;
+		if (here <= each)
+			c->workers[kept++] = c->workers[i];
+	}
+	c->worker_count = kept;
+	if (each > 0 && whole >= mesh->workers / each)
+		return TR_OK;
+	return tr_error_set(error, TR_EINVAL,
+	    "mesh.nodes, mesh.workers_per_node: found %u nodes of %u worker%s, allowed: at most %u "
+	    "nodes, as so many have that many slots",
+	    each > 0 ? mesh->workers / each : 0, each, each == 1 ? "" : "s", whole);
 }
 
 /* A job that is to run now would wait for a node that its plan has not. Before anything is measured. */
@@ -349,13 +377,15 @@ tr_status planning_make(const Traind__V1__JobSpec *spec, const struct planning_o
 	p->spec = spec;
 	tr_status st = job_model_config(spec->train->model, &p->model, error);
 	if (st == TR_OK)
-		st = check_copies(spec, options, error);
+		st = check_own_mesh(spec, options, error);
 	if (st == TR_OK)
 		st = read_costs(p, options->costs_file, error);
 	if (st == TR_OK)
 		st = take_cluster(p, options, error);
 	if (st == TR_OK && options->free)
 		st = check_nodes(p, error);
+	if (st == TR_OK && options->as_is)
+		st = keep_own_workers(p, error);
 	if (st == TR_OK)
 		st = take_costs(p, options, error);
 	p->in = (struct plan_input){ &p->around.cluster, &p->model, &p->measured.costs,

@@ -557,12 +557,12 @@ tr_status job_mesh_check(const Traind__V1__JobSpec *spec, struct tr_error *error
 		    "sync.on_loss: found drop, allowed: replay, since %s: without a member its "
 		    "whole replica's gradient is missing",
 		    why);
-	if (m->threads == 0 && m->tp > 1)
+	status = check_model(spec, error);
+	if (status == TR_OK && m->threads == 0 && m->tp > 1)
 		return tr_error_set(error, TR_EINVAL,
 		    "mesh.threads: found 0, allowed: at least 1, since %s: workers that share a "
 		    "layer compute with equally many threads",
 		    why);
-	status = check_model(spec, error);
 	if (status == TR_OK)
 		status = job_strict_check(spec, error);
 	return status == TR_OK ? check_rows(spec, error) : status;

@@ -148,6 +148,10 @@ static tr_status await(const struct measure_run *run, pid_t pid, int from, char 
 	}
 	if (WIFEXITED(ended) && WEXITSTATUS(ended) == 0)
 		return TR_OK;
+	if (WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL)
+		return tr_error_set(error, TR_EIO,
+		    "layers cannot be measured: trainworker --measure was killed; is there too "
+		    "little memory on this machine (`dmesg`)?");
 	return tr_error_set(error, TR_EIO,
 	    "layers cannot be measured: trainworker --measure ended with %s %d",
 	    WIFEXITED(ended) ? "exit code" : "signal",

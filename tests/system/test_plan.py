@@ -2,6 +2,7 @@
 import json
 import os
 import re
+from collections import Counter
 
 import pytest
 
@@ -370,9 +371,19 @@ def test_a_job_as_it_is(tmp_path, job, here):
     many = ("mesh.pp=2", "mesh.chunks=9", "model.layers=18", "train.micro_sequences=1")
     plan = trainctl_json(*words, *(word for key in many for word in ("--set", key)), environment=here.environment)
     assert (plan["chunks"], plan["layers"]) == (9, [1] * 18)
-    for changed, text in (("mesh.nodes=3", "the mesh needs 3 workers, there are 2"), ("train.micro_sequences=3", "no costs of tp 1 and microbatches of 3 sequences")):
+    for changed, text in (("mesh.nodes=3", "found 3 nodes of 1 worker, allowed: at most 2 nodes, as so many have that many slots"), ("train.micro_sequences=3", "no costs of tp 1 and microbatches of 3 sequences")):
         done = here(*words, "--set", changed)
         assert done.returncode == 1 and text in done.stderr
+    # no more on a node than the job has there, though there were room
+    cluster_file(tmp_path, [f"name: {name}, workers: 2" for name in "abc"])
+    for each, nodes in ((1, 3), (2, 2)):
+        plan = trainctl_json(*words, "--set", f"mesh.nodes={nodes}", "--set", f"mesh.workers_per_node={each}", "--set", "train.micro_sequences=1", environment=here.environment)
+        assert max(Counter(rank["node"] for rank in plan["ranks"]).values()) == each and plan["dp"] == nodes * each
+    done = here(*words, "--set", "mesh.workers_per_node=3")
+    assert done.returncode == 1 and "of 3 workers, allowed: at most 0 nodes, as so many have that many slots" in done.stderr
+    job.write_text(re.sub(r"mesh: .*", "mesh: auto", job.read_text()))
+    done = here(*words)
+    assert done.returncode == 1 and "mesh: auto is no mesh of its own" in done.stderr
 
 
 def test_schedules_that_jobs_run_are_planned(tmp_path, job, here):
@@ -406,7 +417,7 @@ def test_a_running_cluster_with_measured_layers(tmp_path, job):
         assert (own["dp"], own["pp"], own["tp"], own["microbatch"], own["recompute"]) == (2, 1, 1, 4, False)
         assert own["step_s"] > 0 and not own["others"]
         many = trainctl("plan", job, "--as-is", "--set", "mesh.nodes=8", environment=environment, check=False)
-        assert many.returncode == 1 and "the mesh needs 8 workers, there are 4" in many.stderr
+        assert many.returncode == 1 and "found 8 nodes of 1 worker, allowed: at most 2 nodes" in many.stderr
         # no job was started for it
         assert trainctl_json("jobs", environment=environment) == []
 

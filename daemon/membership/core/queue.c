@@ -464,6 +464,27 @@ static bool place_one(struct membership *m, struct job *job, struct table *table
 	return true;
 }
 
+static bool any_is_free(const struct table *table)
+{
+	bool free_slots = false;
+	for (size_t n = 0; n < table->count; n++)
+		free_slots = free_slots || table->nodes[n].used < table->nodes[n].slots;
+	return free_slots;
+}
+
+static void wait_for_slot(struct membership *m, struct job *job, const struct table *table)
+{
+	if (any_is_free(table))
+		job_wait(m, job,
+		    "goes on with fewer peers: there is a free slot for a replacement only where "
+		    "%u "
+		    "of its workers are already, as many as it has on one node",
+		    most_on_a_node(job));
+	else
+		job_wait(m, job, "%s",
+		    "goes on with fewer peers: there is no free slot for a replacement");
+}
+
 void queue_replace(struct membership *m, struct job *job)
 {
 	struct table table;
@@ -471,8 +492,7 @@ void queue_replace(struct membership *m, struct job *job)
 	if (!free_rank(job, &peer.rank, &peer.local_rank) || !table_fill(m, job, &table))
 		return;
 	if (!place_one(m, job, &table, &peer))
-		job_wait(m, job, "%s",
-		    "goes on with fewer peers: there is no free slot for a replacement");
+		wait_for_slot(m, job, &table);
 	free(table.nodes);
 }
 
