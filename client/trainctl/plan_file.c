@@ -125,7 +125,7 @@ static tr_status read_bytes(struct reader *r, const yaml_node_t *mapping, uint64
 			return TR_OK;
 		}
 	}
-	return refuse(r, node, "memory", "as 512MiB or 16 GiB, below 1024 TiB");
+	return refuse(r, node, "memory", "in MiB, GiB or TiB, as 512MiB or 16 GiB, below 1024 TiB");
 }
 
 static tr_status read_link(struct reader *r, const yaml_node_t *mapping, struct flow_link *link)

@@ -540,6 +540,9 @@ void planning_print(const struct planning *p)
 	    plan_choice_text(&best->choice, text), 1e3 * best->times.step_s,
 	    print_rate(tokens / best->times.step_s, rate), print_bytes(best->memory_bytes, bytes));
 	print_ranks(p);
+	if (p->around.slots_left > 0)
+		(void)printf("slots     %u are left out, as their hosts lack cores for them\n",
+		    p->around.slots_left);
 	if (p->around.slots_over > 0)
 		(void)printf("slots     %u are left out, as a job has at most %d workers\n",
 		    p->around.slots_over, TR_GROUP_PEERS_MAX);
