@@ -9,7 +9,8 @@ from harness import Cluster
 from mesh_jobs import SLOW, STEPS, active, alone, assert_near, assert_same_training, counted_once, keyed_spec, reach, train
 from test_training import BATCH
 
-MODELS = {"gpt2": {"preset": "gpt2", "layers": 5}, "llama": {"preset": "llama", "layers": 5, "tied": "false"}}
+LLAMA = {"preset": "llama", "layers": 5, "kv_heads": 2}  # two heads share keys and values
+MODELS = {"gpt2": [{"preset": "gpt2", "layers": 5}], "llama": [{**LLAMA, "tied": "true"}, {**LLAMA, "tied": "false"}]}  # by turns
 # dp, pp, tp, keys
 CASES = {
     "all": (3, 2, 2, {"zero_owners": 2, "sequence_parallel": True, "chunks": 2, "recompute": True}),
@@ -39,9 +40,10 @@ def crossed_spec(text, folder, dp, pp, tp, keys, **options):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("case", CASES)
 def test_as_one_worker(tmp_path, text, case, model):
-    one = alone(tmp_path, text, **MODELS[model])
+    options = MODELS[model][list(CASES).index(case) % len(MODELS[model])]
+    one = alone(tmp_path, text, **options)
     dp, pp, tp, keys = CASES[case]
-    done, events = train(tmp_path / "cluster", crossed_spec(text, tmp_path / "run", dp, pp, tp, keys, **MODELS[model]), dp, slots=pp * tp)
+    done, events = train(tmp_path / "cluster", crossed_spec(text, tmp_path / "run", dp, pp, tp, keys, **options), dp, slots=pp * tp)
     assert (done.rounds.committed, done.rounds.samples) == (STEPS + 1, STEPS * BATCH)
     assert "mesh: dp " + " x ".join([str(dp), *[f"{axis} {size}" for axis, size in (("pp", pp), ("tp", tp)) if size > 1]]) in events or dp == 1, events
     assert "other numbers" not in events, events  # what several hold, compared before each checkpoint
