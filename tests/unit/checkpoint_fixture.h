@@ -61,7 +61,7 @@ static inline int setup(void **state)
 	        .vocab = 256 });
 }
 
-/* Files that go past the page cache: of 5 and 10 MB, written in several calls. */
+/* Files that go past the page cache: of 6 and 11 MB, or two shards of 8.6 MB, written in several calls. */
 static inline int setup_large(void **state)
 {
 	return setup_of(state,
@@ -69,7 +69,7 @@ static inline int setup_large(void **state)
 	        .width = 192,
 	        .heads = 2,
 	        .context = 6,
-	        .vocab = 4096 });
+	        .vocab = 5120 });
 }
 
 static inline int teardown(void **state)
