@@ -30,9 +30,16 @@ def resident_bytes(pid):
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
+def huge_bytes(pid):
+    """Of the memory that the worker shares with its engine, what is in huge pages."""
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("ShmemPmdMapped:"))
+
+
 @pytest.mark.parametrize("mesh", ["workers_per_node: 1", "workers_per_node: 2, tp: 2", "workers_per_node: 2, pp: 2"])
 def test_a_small_model(tmp_path, mesh):
-    """Found were 0.95 and more, with pp 2 1.01; 0.81 and 0.84 before libraries, text and huge pages were counted. Where memory is in pieces there are fewer huge pages than are counted."""
+    """Within 5 %. Found on 2026-11-30, on a machine with more work than cores, were 0.97 to 1.02; 0.81 and 0.84 before libraries, text and huge pages were counted. A whole model is counted with the huge pages that it
+    fills: where memory is in pieces there are none, and of one worker alone 1.06 was found (no split one uses them)."""
     with Cluster(tmp_path / "cluster", nodes=1, slots=2) as cluster:
         environment = {**cluster.environment, "TRAIND_ADDRESS": cluster.memberd.address}
         file = write_job(tmp_path, mesh)
@@ -42,7 +49,8 @@ def test_a_small_model(tmp_path, mesh):
         peers = active(cluster, 1)
         assert len(peers) == len(plan["ranks"])
         for rank, peer in zip(plan["ranks"], peers, strict=True):
-            assert 0.93 < rank["memory_bytes"] / resident_bytes(peer.pid) < 1.1
+            in_pieces = len(peers) == 1 and huge_bytes(peer.pid) < rank["memory"]["state"] / 2
+            assert 0.95 < rank["memory_bytes"] / resident_bytes(peer.pid) < (1.1 if in_pieces else 1.05)
 
 
 CONTEXT, WIDTH, MICRO = 128, 192, 2
