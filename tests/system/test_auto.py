@@ -195,13 +195,15 @@ def test_slow_links_carry_no_tensor_parallelism(tmp_path, text):
         assert way["bytes"] / way["seconds"] == pytest.approx(12.5e6, rel=0.15)
         free = lab.json("plan", job_file(tmp_path, text, "{auto: true, threads: 1}"), "--auto", "--costs", costs_file(tmp_path))
         assert "measured by the nodes" in free["links_by"]
-        launch = lab.trainctl("launch", job_file(tmp_path, text, "{auto: true, threads: 1}"))
+        costs = costs_file(tmp_path)
+        costs.write_text("".join(line + "\n" for line in COSTS.splitlines() if not line.startswith(("cost 1", "cost 4"))))  # so that it has to be tp 2
+        launch = lab.trainctl("launch", job_file(tmp_path, text, "{auto: true, threads: 1}"), "--costs", costs)
         assert "links     measured by the nodes" in launch.stdout
         job = lab.json("status", 1)
         assert job["state"] == "done"
         check_placement(job, {node["id"]: node["name"] for node in lab.json("nodes")})
-        if "tp 1" not in job["plan"]["text"]:
-            assert "node-2" not in {peer["node"] for peer in job["peers"]}
+        assert "dp 1 x pp 1 x tp 2" in job["plan"]["text"]
+        assert {peer["node"] for peer in job["peers"]} == {"node-3", "node-4"}
         assert_same_training(one, tmp_path / "run")
 
 
