@@ -65,46 +65,6 @@ static void all_plans_have_no_better_one(void **state)
 	free(e);
 }
 
-/* A choice where the search would begin to place it: nothing is faster than its bound, times add up, all layers and microbatches are given out. */
-static void check_start(const struct plan_case *c, struct plan_layout *layout,
-    const struct plan_choice *choice)
-{
-	struct plan plan = { .choice = *choice };
-	const struct plan_times *t = &plan.times;
-	uint32_t layers = 0, microbatches = 0;
-	(void)plan_place_start(layout, &plan);
-	/* The layout is left as the last start has it, which need not be the best. */
-	plan_fill(layout, &plan);
-	assert_int_equal(plan_predict(layout, &plan, NULL), TR_OK);
-	assert_true(plan_bound_s(layout, choice) <= plan.times.step_s);
-	assert_true(fabs(t->compute_s + t->exchange_s + t->idle_s + t->reduce_s + t->update_s -
-	                t->step_s) <= 1e-9 * t->step_s);
-	for (uint32_t i = 0; i < choice->mesh.size[MESH_PP] * choice->chunks; i++)
-		layers += plan.layers_of[i];
-	for (uint32_t i = 0; i < choice->mesh.size[MESH_DP]; i++)
-		microbatches += plan.microbatches_of[i];
-	assert_int_equal(layers, c->model.layers);
-	assert_int_equal(microbatches, (c->in.batch + choice->sequences - 1) / choice->sequences);
-}
-
-static void bounds_are_bounds(void **state)
-{
-	(void)state;
-	for (unsigned i = 0; i < PLAN_CASES; i++) {
-		struct plan_choice choice = { 0 };
-		struct plan_case c;
-		unsigned count = 0;
-		case_make(&c, i);
-		struct plan_layout *layout = plan_layout_create(&c.in, NULL);
-		assert_non_null(layout);
-		for (; plan_choice_next(layout, &any_choice, &choice); count++)
-			check_start(&c, layout, &choice);
-		assert_true(count > 100);
-		plan_layout_destroy(layout);
-		plan_cluster_finish(&c.cluster);
-	}
-}
-
 static void slow_workers_get_less(void **state)
 {
 	struct plan_case c;
@@ -585,7 +545,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_step_by_hand),
-		cmocka_unit_test(bounds_are_bounds),
 		cmocka_unit_test(near_the_best_of_all),
 		cmocka_unit_test(all_plans_have_no_better_one),
 		cmocka_unit_test(slow_workers_get_less),
