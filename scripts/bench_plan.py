@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What `trainctl plan` predicts beside what a job takes: the time of a step, and the memory of each worker, of the same job file, for one worker and for two (data, tensor and pipeline parallel) on a node's slots
 (real daemons). Predicted is what `trainctl plan --as-is` says from layers that are measured here just before; measured are the median step of the job (and its mean: what the machine did besides is in that), and what each worker's process had
-resident at most (VmHWM). It needs two free cores: what other work takes of one is waited for by the other.
+resident at most (VmHWM). It needs two free cores: what other work takes of one is waited for by the other. A row says where layers had less than a core while they were measured: what is planned from these is too long.
+With --links workers are on machines of their own, with a cable each (bench_machines.py; root), which the nodes measure just before, too (`trainctl plan --measure`).
 
-	build/venv/bin/python scripts/bench_plan.py [--build DIR] [--seconds N] [--turns N] [--case WORD]
+	build/venv/bin/python scripts/bench_plan.py [--links] [--build DIR] [--seconds N] [--turns N] [--case WORD]
 """
 import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import tempfile
 import time
@@ -43,14 +45,14 @@ CASES = {
 }
 
 
-def job_file(folder, case):
-    model, tokens, micro, words, *sync = CASES[case]
+def job_file(folder, case, nodes):
+    model, tokens, micro, words, *sync = case
     path = folder / "job.yaml"
     path.write_text(f"""name: planned
 model: {model}
 data: {{text: [{TEXT}], validation: 1%}}
 train: {{steps: 100000, batch_tokens: {tokens}, lr: 1e-3, clip: 1.0, seed: 1, micro_sequences: {micro}}}
-mesh: {{nodes: 1, threads: 1, {"" if sync else 'balance: "off", '}{words}}}
+mesh: {{nodes: {nodes}, threads: 1, {"" if sync else 'balance: "off", '}{words}}}
 {"sync: " + sync[0] if sync else ""}
 checkpoint: {{dir: {folder}/run}}
 """)
@@ -78,15 +80,16 @@ def measured(cluster, file, run, seconds):
     return statistics.median(steps), (at[-1][1] - at[0][1]) / (at[-1][0] - at[0][0]), resident
 
 
-def compared(cluster, folder, case, seconds):
-    """Predicted and measured: seconds of a step; the mean; and the least and the largest of predicted memory by resident memory."""
+def compared(cluster, folder, case, seconds, nodes=1, more=()):
+    """Predicted and measured: seconds of a step; the mean; the least and the largest of predicted memory by resident memory; and what the plan says that layers had of a core while they were measured, where that was too little."""
     folder.mkdir(parents=True)
-    file = job_file(folder, case)
-    plan = json.loads(trainctl(cluster, "plan", file, "--as-is", "--json"))
+    file = job_file(folder, case, nodes)
+    plan = json.loads(trainctl(cluster, "plan", file, "--as-is", "--json", *more))
     step_s, mean_s, resident = measured(cluster, file, folder / "run", seconds)
     planned = [worker["memory_bytes"] for worker in plan["ranks"]]
     ratios = [wanted / found for wanted, found in zip(planned, resident, strict=True)]
-    return plan["step_s"], step_s, mean_s, min(ratios), max(ratios)
+    busy = re.search(r"a thread that measured had (\S+) of a core", plan["layers_by"])
+    return plan["step_s"], step_s, mean_s, min(ratios), max(ratios), float(busy.group(1)) if busy else 1
 
 
 def parsed():
@@ -95,22 +98,41 @@ def parsed():
     parser.add_argument("--seconds", type=int, default=10, help="of each job, or more, until some steps have ended")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--case", default="", help="only the case of this name, or those with this in their names")
+    parser.add_argument("--links", action="store_true", help="over cables between machines, whose links the nodes measure (bench_machines.py), instead of on one node's slots")
     return parser.parse_args()
+
+
+def of_one_host(found, options, folder):
+    """(case, what was compared), all cases in each turn."""
+    with Cluster(folder / "cluster", nodes=1, slots=2) as cluster:
+        for turn in range(options.turns):
+            for number, case in enumerate(found):
+                yield case, compared(cluster, folder / f"{turn}-{number}", CASES[case], options.seconds)
+
+
+def of_machines(found, options, folder):
+    """The same, of machines that are made for each."""
+    for turn in range(options.turns):
+        for number, case in enumerate(found):
+            rate, nodes, job = CASES[case]
+            place = folder / f"{turn}-{number}"
+            place.mkdir()
+            with Machines(place, nodes, rate) as machines:
+                yield case, compared(machines, place / "job", job, options.seconds, nodes, ["--measure"])
 
 
 def main(options, folder):
     print(f"medians of {options.turns} turns; {os.cpu_count()} cores")
-    print(f"{'':36}{'step, ms':>10}{'mean':>9}{'planned':>9}{'ratio (least to most)':>24}{'memory, ratio':>16}")
+    print(f"{'':46}{'step, ms':>10}{'mean':>9}{'planned':>9}{'ratio (least to most)':>24}{'memory, ratio':>16}")
     found = {case: [] for case in CASES if options.case == case or (options.case in case and options.case not in CASES)}
-    with Cluster(folder / "cluster", nodes=1, slots=2) as cluster:
-        for turn in range(options.turns):
-            for number, case in enumerate(found):
-                found[case].append(compared(cluster, folder / f"{turn}-{number}", case, options.seconds))
+    for case, turn in (of_machines if options.links else of_one_host)(found, options, folder):
+        found[case].append(turn)
     for case, turns in found.items():
         ratios = [planned / step for planned, step, *_ in turns]
-        least, most = min(turn[3] for turn in turns), max(turn[4] for turn in turns)
-        print(f"{case:36}{1e3 * statistics.median(turn[1] for turn in turns):10.1f}{1e3 * statistics.median(turn[2] for turn in turns):9.1f}{1e3 * statistics.median(turn[0] for turn in turns):9.1f}"
-              f"{f'{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})':>24}{f'{least:.2f} to {most:.2f}':>16}", flush=True)
+        least, most, core = min(turn[3] for turn in turns), max(turn[4] for turn in turns), min(turn[5] for turn in turns)
+        print(f"{case:46}{1e3 * statistics.median(turn[1] for turn in turns):10.1f}{1e3 * statistics.median(turn[2] for turn in turns):9.1f}{1e3 * statistics.median(turn[0] for turn in turns):9.1f}"
+              f"{f'{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})':>24}{f'{least:.2f} to {most:.2f}':>16}"
+              f"{'' if core == 1 else f'  (busy: layers were measured with {core:.2f} of a core)'}", flush=True)
 
 
 if __name__ == "__main__":
@@ -120,5 +142,8 @@ if __name__ == "__main__":
     from bench_cluster import BIN, TEXT, Cluster, rows, wait_step
     bench_bubble.BIN, WARM_STEPS = BIN, bench_bubble.WARM_STEPS
     trainctl = bench_bubble.trainctl
+    if OPTIONS.links:
+        from bench_machines import CASES, Machines
+        trainctl = Machines.said
     with tempfile.TemporaryDirectory(prefix="traind-bench-") as made:
         main(OPTIONS, pathlib.Path(made))
