@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The pipeline's bubble, measured beside predicted: two stages of one thread each on a node's two slots (real daemons), for the schedules and some numbers of microbatches. Predicted is what `trainctl plan
 --as-is` says of the same job file, from layers that are measured here just before; measured are the time of a step and the share of it that the busiest worker waits for others (`waited_s` of `trainctl status
---json`). It needs two free cores: what other work takes of one is waited for by the other.
+--json`). Between the two bubbles: their difference in hundred parts of a step, and the planned one by the measured one: "within 5 %" may be said of either. It needs two free cores: what other work takes of one is
+waited for by the other.
 
 	build/venv/bin/python scripts/bench_bubble.py [--build DIR] [--seconds N] [--case WORD]
 """
@@ -67,7 +68,7 @@ def parsed():
 
 def main(options, folder):
     print(f"two stages of 12 layers x 256, microbatches of {MICRO} x {CONTEXT} tokens; {os.cpu_count()} cores")
-    print(f"{'':38}{'step, ms':>10}{'planned':>9}{'ratio':>7}{'waits':>9}{'planned':>9}")
+    print(f"{'':38}{'step, ms':>10}{'planned':>9}{'ratio':>7}{'waits':>9}{'planned':>9}{'apart':>8}{'ratio':>7}")
     with Cluster(folder / "cluster", nodes=1, slots=2) as cluster:
         for number, (name, (words, count)) in enumerate(CASES.items()):
             if options.case not in name:
@@ -77,7 +78,8 @@ def main(options, folder):
             file = job_file(place, words, count)
             plan = json.loads(trainctl(cluster, "plan", file, "--as-is", "--json"))
             step_s, waits = measured(cluster, file, place / "run", options.seconds)
-            print(f"{name:38}{1e3 * step_s:10.0f}{1e3 * plan['step_s']:9.0f}{plan['step_s'] / step_s:7.2f}{100 * waits:8.1f}%{100 * plan['times']['idle_s'] / plan['step_s']:8.1f}%", flush=True)
+            idle = plan["times"]["idle_s"] / plan["step_s"]
+            print(f"{name:38}{1e3 * step_s:10.0f}{1e3 * plan['step_s']:9.0f}{plan['step_s'] / step_s:7.2f}{100 * waits:8.1f}%{100 * idle:8.1f}%{100 * (idle - waits):+8.1f}{idle / waits:7.2f}", flush=True)
 
 
 if __name__ == "__main__":
