@@ -5,11 +5,13 @@ Each machine is a core of this one: its traind and all that it starts run there 
 cores are all in use, which they are. The third machine has the first one's core. So what three stages compute is to be next to nothing beside what they send, or the figure is that of a core too few."""
 import contextlib
 import os
-import time
 
+from harness import wait_for
 from node_lab import NodeLab
 from stubs import pb
 
+# What a cable carries at once after a rest. 64 KB are half a message of a pipeline here, and steps of 1f1b, which rest often, were a fifth shorter than their bytes take at 10 Mbit/s; 8 KB are 6 ms of that, but 65 us of 1 Gbit/s.
+BURST, BURST_FAST = "8kb", "64kb"
 SMALL = "{preset: gpt2, layers: 4, width: 128, heads: 4, context: 128, vocab: bytes}"
 NARROW = "{preset: gpt2, layers: 3, width: 64, heads: 4, context: 128, vocab: bytes}"  # a layer for each of three stages
 TP, PP, ONE_EACH, GPIPE = "tp: 2", "pp: 2", "pp: 3, schedule: 1f1b", "pp: 3, schedule: gpipe"
@@ -54,7 +56,7 @@ class Machines(NodeLab):
             for number in range(self.count):
                 with on_core(cores[number % 2]):
                     node = self.add_node(2 + number)
-                self.slow_down(node, self.rate)
+                self.slow_down(node, self.rate, BURST_FAST if self.rate == "1gbit" else BURST)
         except BaseException:
             self.__exit__()
             raise
@@ -70,5 +72,4 @@ class Machines(NodeLab):
         return pb.Job(state=f"JOB_STATE_{said['state'].upper()}", reason=said["reason"] or "", peers=peers)
 
     def wait_job(self, number, state):
-        while pb.JobState.Name(self.job(number).state) != f"JOB_STATE_{state}":
-            time.sleep(0.1)
+        wait_for(lambda: pb.JobState.Name(self.job(number).state) == f"JOB_STATE_{state}", f"job {number} to be {state}")

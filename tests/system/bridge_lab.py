@@ -88,8 +88,8 @@ class Place:
     def lose_what_it_sends_to(self, other):
         self.inside("ip", "route", "add", "blackhole", other.address + "/32")
 
-    def slow_down(self, rate):
-        self.inside("tc", "qdisc", "replace", "dev", self.cable, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+    def slow_down(self, rate, burst="64kb"):
+        self.inside("tc", "qdisc", "replace", "dev", self.cable, "root", "tbf", "rate", rate, "burst", burst, "latency", "200ms")
 
 
 class Lab:

@@ -58,10 +58,10 @@ class NodeLab:
         wait_for(lambda: sum(row["state"] == "alive" for row in self.json("nodes")) == len(self.nodes), "it to be a node")
         return self.nodes[-1]
 
-    def slow_down(self, node, rate):
-        """Both ways."""
-        node.place.slow_down(rate)
-        self.lab.inside("tc", "qdisc", "replace", "dev", node.place.port, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+    def slow_down(self, node, rate, burst="64kb"):
+        """Both ways. After a rest so much goes at once, faster than the rate."""
+        node.place.slow_down(rate, burst)
+        self.lab.inside("tc", "qdisc", "replace", "dev", node.place.port, "root", "tbf", "rate", rate, "burst", burst, "latency", "200ms")
 
     def command(self, *words):
         """trainctl, run beside memberd, as a list of words."""
