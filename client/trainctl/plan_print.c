@@ -283,11 +283,12 @@ static void print_others(const struct plan_view *v)
 		print_table_out(&table, v->p->color);
 	const struct plan_result *r = v->p->result;
 	uint32_t estimated = r->choices - r->bounded - r->needless;
-	(void)printf("%s%u choices: %u left by a bound on their time, %u that save memory which "
-	             "is not lacking, %u placed once to estimate them; of these %u did not fit into "
-	             "memory so, and %u were placed by annealing and timed\n",
-	    r->loser_count > 0 ? "\n" : "", r->choices, r->bounded, r->needless, estimated,
-	    r->unfit, r->annealed);
+	(void)
+	    printf("%s%u choices: %u left by a bound on their time, %u that save memory which "
+	           "is not lacking, %u placed once to estimate them; of these %u did not fit into "
+	           "memory so, and %u were placed by annealing and timed\n",
+	        r->loser_count > 0 ? "\n" : "", r->choices, r->bounded, r->needless, estimated,
+	        r->unfit, r->annealed);
 }
 
 static void print_pareto(const struct plan_view *v)

@@ -115,9 +115,8 @@ uint32_t plan_cluster_good(const struct plan_cluster *c)
 	uint32_t good = 0, count = c->worker_count;
 
 	for (uint32_t i = 0; i < count; i++) {
-		cards[i] = i > 0 && c->workers[i].node == c->workers[i - 1].node
-		    ? cards[i - 1]
-		    : card_of(c, i);
+		cards[i] = i > 0 && c->workers[i].node == c->workers[i - 1].node ? cards[i - 1]
+		                                                                 : card_of(c, i);
 		speed = fmax(speed, c->workers[i].speed);
 		card = fmax(card, cards[i]);
 	}
