@@ -48,7 +48,7 @@ WIDE = (  # on nodes with slots to spare: who is lost is replaced at once
     Kind(2, 2, 1, chunks=2, recompute=True),
     Kind(3, 2, 1, auto=True),
     Kind(2, 3, 1),
-    Kind(2, 2, 2, sync=roomy(mode="streaming", fragments=3, overlap=2)),
+    Kind(2, 2, 2, sync=roomy(mode="streaming", fragments=3, overlap=1)),
     Kind(2, 2, 2, **ALL_KEYS),
     Kind(3, 2, 2, **ALL_KEYS),
     Kind(3, 2, 1, zero_owners=2),
