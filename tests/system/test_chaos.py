@@ -25,5 +25,5 @@ def test_kills_at_random_moments_lose_nothing():
 
 @pytest.mark.timeout(20 * DEADLINE_S)
 def test_kills_in_sharded_jobs_lose_nothing():
-    """The first job, whose nodes are lost for good and divided into halves, and perhaps of the second."""
+    """The first job, whose nodes are lost for good and divided into halves, and perhaps the second."""
     run_chaos("chaos_sharded.py", 4 if SANITIZED else 10)
