@@ -9,11 +9,9 @@ import numpy
 import safetensors.numpy
 
 from chaos_jobs import BATCH
-from chaos_rows import unrecorded_most
+from chaos_rows import times_back, unrecorded_most
 from harness import wait_for
 from stubs import pb
-
-BACK = re.compile("goes back|goes on from checkpoint")
 
 
 def rows_of(folder):
@@ -23,10 +21,6 @@ def rows_of(folder):
     except OSError:
         return []
     return [json.loads(line) for line in lines]
-
-
-def backs_of(events):
-    return sum(bool(BACK.search(text)) for _, text in events)
 
 
 def plans_of(events):
@@ -87,7 +81,7 @@ def tensors_problems(folder):
             yield f"{name} is not finite"
 
 
-def counted_problems(chaos, job, steps, used, events, most):
+def counted_problems(chaos, job, steps, used, rows, events, most):
     """A merge counts what its replicas have used. Without a way back what they noted is that, but for rounds that went on without who was lost: the lost ones had no time to note theirs. With one, what was
     used after the checkpoint is used again; at the end all is counted or left."""
     samples = account_of(chaos, job)
@@ -100,7 +94,7 @@ def counted_problems(chaos, job, steps, used, events, most):
             yield f"the account of epoch {epoch.epoch} sums to {told} of {samples.per_epoch} samples"
     if not steps * BATCH // 2 <= counted <= steps * BATCH:
         yield f"{counted} samples were counted, of at most {steps * BATCH}"
-    if backs_of(events):
+    if times_back(rows, events):
         return
     twice = [number for number, times in used.items() if times > 1]
     if twice:
@@ -145,7 +139,7 @@ def problems_of(chaos, job, events, folder, kind, calm, files):
     if kind.sync:
         found = list(learning_problems(rows_of(folder), kind.steps)) + list(tensors_problems(folder))
         inner = kind.sync.get("inner_steps", 50)
-        found += counted_problems(chaos, job, kind.steps, used_of(files), events, 2 * inner * BATCH)
+        found += counted_problems(chaos, job, kind.steps, used_of(files), rows_of(folder), events, 2 * inner * BATCH)
     else:
         found = list(itertools.islice(loss_problems(rows_of(folder), rows_of(calm), kind.steps), 5))
         found += parameter_problems(folder, calm, 0 if kind.strict else 1e-5)

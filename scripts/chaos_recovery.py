@@ -66,12 +66,13 @@ def recovery_of(strike, strikes, rows, events, job=""):
     number = int(re.match(r"view (\d+)", view[1])[1])
     # Of a job that was queued again views are counted from 1 anew.
     anew = first_after(lost[0], events, re.compile("goes on from checkpoint").search)
-    row = next((row for row in rows if row["unix_ms"] >= lost[0] and (row["view"] >= number or (anew and row["unix_ms"] > anew[0]))), None)
-    if row is None:
+    at = next((i for i, row in enumerate(rows) if row["unix_ms"] >= lost[0] and (row["view"] >= number or (anew and row["unix_ms"] > anew[0]))), None)
+    if at is None:
         return "no step was left"
-    back = first_after(lost[0], events, re.compile("training goes back|goes on from checkpoint").search)
-    return Recovery(strike, row["unix_ms"], lost[0], max(view[0], lost[0]), back is not None and back[0] <= row["unix_ms"],
-                    beside(strike, strikes, row["unix_ms"]), job)
+    step_ms, back = rows[at]["unix_ms"], first_after(lost[0], events, re.compile("training goes back|goes on from checkpoint").search)
+    # Who is to tell of it may be lost just then.
+    went_back = back is not None and back[0] <= step_ms or at > 0 and rows[at]["step"] <= rows[at - 1]["step"]
+    return Recovery(strike, step_ms, lost[0], max(view[0], lost[0]), went_back, beside(strike, strikes, step_ms), job)
 
 
 def recoveries(strikes, rows, events, job=""):

@@ -12,13 +12,19 @@ def steps_back(events):
     return {int(next(filter(None, found.groups()))) for found in (re.search(words, text) for _, text in events) if found}
 
 
-def steps_that_count(rows, events):
-    """Steps of rows, less those that were undone and not done again: where steps do not ascend training has gone back to the newest of the checkpoints before, which need not have been a step before. (Events come some time after what they
-    tell, so times say nothing here. The step behind the checkpoint may come out the same as before: then its row is not written again.)"""
+def times_back(rows, events):
+    """To a checkpoint. Who is to tell of it may be lost just then, and where no step was undone rows do not show it."""
+    told = sum("training goes back" in text or "goes on from checkpoint" in text for _, text in events)
+    return max(told, sum(after["step"] <= before["step"] for before, after in zip(rows, rows[1:])))
+
+
+def steps_that_count(rows, events, apart=1):
+    """Steps of rows, less those that were undone and not done again: where steps do not ascend training has gone back to a checkpoint before, so many steps at most. (Events come some time after what they tell, or not, so times say nothing
+    here. The step behind the checkpoint may come out the same as before: then its row is not written again.)"""
     kept, checkpoints = [], steps_back(events)
     for row in rows:
         if kept and row["step"] <= kept[-1]:
-            back = max((step for step in checkpoints if step < row["step"]), default=row["step"] - 1)
+            back = max((step for step in checkpoints if row["step"] - apart <= step < row["step"]), default=row["step"] - 1)
             kept = [step for step in kept if step <= back]
         kept.append(row["step"])
     return set(kept)
@@ -36,10 +42,11 @@ def spacing(sync):
 
 def rows_lost(kind, rows, events):
     """Of a job that ended. Merges in which no replica had trained, as each lacked a worker, have none either: of replicas that train apart the number says where to look, not that something is wrong."""
-    steps, space = sorted(steps_that_count(rows, events)), spacing(kind.sync)
+    space = spacing(kind.sync)
     if space is None:
         return 0
     usual, most = space
+    steps = sorted(steps_that_count(rows, events, most))
     return sum(math.ceil(max(0, after - before - most) / usual) for before, after in zip([0, *steps], [*steps, kind.steps]))
 
 

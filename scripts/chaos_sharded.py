@@ -132,7 +132,7 @@ class Run:
         lost = self.count(job, kind, rows, events)
         recovered = self.time(f"job {job.id} ({place}: {kind.name})", rows, events)
         self.chaos.say(f"job {job.id}: {len(self.chaos.strikes)} strikes, {len(rows)} rows, {lost} lacking, a row each {recovery.usual_ms(rows):.0f} ms, "
-                       f"{backs_of(events)} times back to a checkpoint, replayed={job.rounds.replayed_rounds}" + (": WRONG" if found else ""))
+                       f"{times_back(rows, events)} times back to a checkpoint, replayed={job.rounds.replayed_rounds}" + (": WRONG" if found else ""))
         write_story(folder, self.chaos.strikes, events)
         self.tell_slow(f"{place}-job-{job.id}", job, folder, recovered)
         if found:
@@ -228,9 +228,9 @@ if __name__ == "__main__":
     os.environ.setdefault("TRAIND_BUILD", str((ROOT / OPTIONS.build).resolve()))
     import chaos_recovery as recovery
     from chaos_kills import Chaos, Cluster, pb, wait_for
-    from chaos_checks import backs_of, plans_of, problems_of, rows_of
+    from chaos_checks import plans_of, problems_of, rows_of
     from chaos_jobs import MODELS, Kind, in_turn, job_spec, kills_of_next, plan, spread
     from chaos_logs import keep_logs, write_story
     from chaos_machines import Machines, enter_laboratory
-    from chaos_rows import rows_lost
+    from chaos_rows import rows_lost, times_back
     sys.exit(main(OPTIONS))

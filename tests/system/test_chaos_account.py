@@ -119,15 +119,23 @@ def test_merges_by_time_say_nothing_of_steps():
 
 
 def test_rows_that_were_undone_do_not_stand_for_those_that_lack():
-    """The event comes behind the first of the new rows, as it may."""
+    """The event comes behind the first of the new rows, as it may; or not at all."""
     again = rows_at(910, 920, 930, 940, 950) + rows_at(960, 970, 1100, 1110, first=4)
-    assert chaos_rows.steps_that_count(again, BACK) == set(range(1, 8))
-    assert chaos_rows.steps_that_count(again[:5] + again[6:], BACK) == {1, 2, 3, 5, 6, 7}
+    for events in (BACK, []):
+        assert chaos_rows.steps_that_count(again, events) == set(range(1, 8))
+        assert chaos_rows.steps_that_count(again[:5] + again[6:], events, apart=2) == ({1, 2, 3, 5, 6, 7} if events else set(range(1, 8)))
 
 
 def test_a_row_that_is_not_written_again_counts():
     """The step behind the checkpoint was the last one, and came out the same: its row is there."""
     assert chaos_rows.steps_that_count(rows_at(900, 910, 920, 930) + rows_at(1100, 1110, first=5), BACK) == set(range(1, 7))
+
+
+def test_a_way_back_that_nobody_told():
+    rows = rows_at(900, 910, 930) + rows_at(1100, view=2, first=2)
+    assert chaos_rows.times_back(rows, LOSS) == 1 and chaos_rows.times_back(rows[:3], BACK) == 1
+    found, _ = chaos_recovery.recoveries([strike("worker", 1000, 8)], rows, LOSS)
+    assert [one.name for one in found] == ["worker, back to a checkpoint"]
 
 
 def test_checkpoints_that_training_went_back_to():
