@@ -4,6 +4,7 @@ import re
 import statistics
 
 PARTS = ("detection", "view", "step")
+AT_END = "the job was at its end"
 MAY_PASS = ("pause", "cut", "split")  # short ones, of which nobody is put out
 QUIET = "silent|stopped by|no answer|not answer|cannot reach"  # who is put out by a pause or a split; else it was lost by something else
 
@@ -47,12 +48,14 @@ def next_step(strike, strikes, rows, job):
     """Of a strike that put nobody out. A row is written just behind its commit: one that was committed before the strike may be the first."""
     after = [row["unix_ms"] for row in rows if row["unix_ms"] > strike.unix_ms]
     if len(after) < 2:
-        return "the job was at its end"
+        return AT_END
     return Recovery(strike, after[1], beside=beside(strike, strikes, after[1]), job=job)
 
 
 def recovery_of(strike, strikes, rows, events, job=""):
     """Or a text: why it cannot be told."""
+    if all(row["unix_ms"] <= strike.unix_ms for row in rows):
+        return AT_END
     if strike.kind == "memberd":
         return next_step(strike, strikes, rows, job)
     if not strike.peers:

@@ -76,7 +76,8 @@ def test_a_split_strikes_until_it_is_healed():
 
 @pytest.mark.parametrize("struck, rows, events, why", [
     (strike("memberd", 1000), rows_at(900, 1002), [], "the job was at its end"),
-    (strike("pause", 1000, 8), rows_at(900), [], "the job was at its end"),
+    (strike("pause", 1000, 8), rows_at(900, 1002), [], "the job was at its end"),
+    (strike("worker", 1000, 8), rows_at(900), [], "the job was at its end"),
     (strike("split", 1000), rows_at(900, 1100, 1200), [], "it met nobody of the job"),
     (strike("worker", 1000, 8), rows_at(900, 1100, 1200), [], "no event tells of the loss"),
     (strike("worker", 1000, 9), rows_at(900, 1100, 1200), LOSS, "no event tells of the loss"),
