@@ -154,7 +154,7 @@ def test_data_parallel_counts_whole_batches(tmp_path, text, on_loss):  # noqa: F
 def test_from_a_checkpoint_after_memberd_was_killed_too(tmp_path, text):  # noqa: F811
     """memberd dies and comes back in the middle of a round; then all workers die: what was counted after the checkpoint is taken back, said so, and
     given out again."""
-    steps, run = 140, tmp_path / "run"
+    steps, run = 1000, tmp_path / "run"
     with logging_cluster(tmp_path, nodes=2) as cluster:
         job = cluster.submit(rare("diloco", text, run, 2, steps, "replay", 60, inner_steps=5))
         reach_file(run, 25)
@@ -173,7 +173,8 @@ def test_from_a_checkpoint_after_memberd_was_killed_too(tmp_path, text):  # noqa
         held = json.loads((folder / "manifest.json").read_text())["samples"]
         again = check_once(numbers for peer, numbers in consumed(tmp_path).items() if peer not in before)
         assert len(again) == steps * BATCH - held and done.rounds.samples == steps * BATCH  # rounds that were done again count once
-        if told > held:  # as a rule: another checkpoint was not written meanwhile
+        # as a rule: another checkpoint was not written meanwhile; the first account after the restart has a round's samples of both already (samples.c)
+        if told > held + 2 * 5 * BATCH:
             assert "given out again" in events
         rows = check_sums(shown(cluster, job))["epochs"]
         assert sum(row["counted"] for row in rows) == steps * BATCH and sum(row["dropped"] for row in rows) == 0

@@ -99,7 +99,8 @@ def test_a_cluster_that_was_there_stays(home, programs, auto):  # noqa: F811
         process.send_signal(signal.SIGINT)
         returned, out, err = ended(process)
         assert returned == 130 and out == "", err
-        assert err == ["trainctl: interrupted before " + ("the job was submitted" if verb == "launch" else "there was a plan")]
+        assert err[0].startswith("trainctl: measures layers of the model on this machine")
+        assert err[1:] == ["trainctl: interrupted before " + ("the job was submitted" if verb == "launch" else "there was a plan")]
         wait_for(lambda: set(home.processes()) == {rows["memberd"]["pid"], rows["nodes"][0]["pid"]}, "the measurement to be over")
         (programs.folder / "trainworker.begun").unlink()  # two measure at once: the other one may have begun after the signal
     assert home.json("jobs") == []
