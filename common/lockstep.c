@@ -1,5 +1,4 @@
 #include "common/lockstep.h"
-#include "common/relax.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,6 +12,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "common/relax.h"
 
 #define NAP_MS 100 /* the longest, before a look at the clock */
 

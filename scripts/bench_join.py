@@ -73,7 +73,7 @@ def once(options):
     times = [rows[step]["unix_ms"] for step in sorted(rows)]
     took = [after - before for before, after in zip(times[alone + 2:], times[alone + 3:there + AFTER])]
     return {"usual": statistics.median(took[:BEFORE - 3]), "took": took, "there": there - alone - 3,
-            "events": [text for text in found if re.search(r"takes rank|is to work with|merge at step|is to follow|MB moved", text)]}
+            "events": [text for text in found if re.search(r"takes rank|is to work with|merge at step|MB moved", text)]}
 
 
 def ask(repository, words):

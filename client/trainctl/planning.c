@@ -22,7 +22,6 @@
 #define ROUND_S        1e-3 /* beginning and commit of a step's round, besides the way */
 #define SEQUENCES_MOST 16
 #define SPEED_APART    0.15
-#define ON_CORE        0.9 /* what has less of one was disturbed */
 
 static tr_status take_cluster(struct planning *p, const struct planning_options *options,
     struct tr_error *error)
@@ -113,16 +112,14 @@ static tr_status read_costs(struct planning *p, const char *file, struct tr_erro
 	return st;
 }
 
-/* Workers of one host compute at once, and share its memory: so many are measured together, as far as there are cores here for them. With --as-is no more than the job has. */
+/* Workers of one host compute at once, and share its memory: so many are measured together, as far as there are cores here for them. With --as-is no more than the job has (keep_own_workers). */
 static unsigned beside_of(const struct planning *p, const struct planning_options *options)
 {
 	const struct plan_cluster *c = &p->around.cluster;
 	const Traind__V1__Mesh *mesh = p->spec->mesh;
-	uint32_t of_node[TR_GROUP_PEERS_MAX] = { 0 }, of_host[TR_GROUP_PEERS_MAX] = { 0 }, most = 1;
+	uint32_t of_host[TR_GROUP_PEERS_MAX] = { 0 }, most = 1;
 	for (uint32_t i = 0; i < c->worker_count; i++) {
-		uint32_t node = c->workers[i].node, *at_once = &of_host[p->around.host_of[node]];
-		if (options->as_is && of_node[node]++ >= mesh->workers_per_node)
-			continue;
+		uint32_t *at_once = &of_host[p->around.host_of[c->workers[i].node]];
 		if (++*at_once > most)
 			most = *at_once;
 	}
@@ -136,7 +133,7 @@ static unsigned beside_of(const struct planning *p, const struct planning_option
 static void say_busy(struct planning *p)
 {
 	size_t used = strlen(p->layers_by);
-	if (p->measured.on_core < ON_CORE)
+	if (p->measured.on_core < PLAN_COSTS_ON_CORE)
 		(void)snprintf(p->layers_by + used, sizeof(p->layers_by) - used,
 		    "; this machine was busy: a thread that measured had %.2f of a core, so the "
 		    "times are too long",
@@ -152,7 +149,7 @@ static tr_status measure_alone(struct planning *p, unsigned beside, struct tr_er
 	for (uint32_t node = 0; node < p->around.cluster.node_count; node++)
 		compared = compared || p->around.layer_s[node] > 0;
 	p->alone_s = layer_s(&p->measured);
-	if (!compared || beside == 0)
+	if (!compared || beside == 0 || p->alone_s == 0) /* one worker had no memory for it */
 		return TR_OK;
 	tr_status st = plan_measured_here(p->spec, &one, config_search_path(), &alone, error);
 	p->alone_s = st == TR_OK ? layer_s(&alone) : 0;

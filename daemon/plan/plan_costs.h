@@ -11,6 +11,8 @@
 #include "daemon/plan/propagate.h"
 
 #define PLAN_COSTS_MAX 128
+/* Of its time, what a thread that measures has of a core where nothing disturbs it. */
+#define PLAN_COSTS_ON_CORE 0.9
 
 struct plan_section_time {
 	double forward_s, backward_s;

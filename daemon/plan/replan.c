@@ -10,6 +10,9 @@
 #include "daemon/plan/plan_search.h"
 #include "daemon/plan/ranks.h"
 
+_Static_assert(PLAN_BASIS_NODES_MAX >= REPLAN_PEERS_MAX, "a plan of as many nodes can be made anew");
+_Static_assert(REPLAN_PEERS_MAX == 64, "job_mesh.c says so");
+
 #define PPM            1e6
 #define SPEED_LEAST    1e-3 /* of a worker that hardly works */
 #define NS_A_BYTE_MOST 1e6

@@ -27,7 +27,6 @@
 #define RUNS_MOST     64
 #define LONG_S        0.8 /* no more runs after so long */
 #define ENOUGH_S      0.1 /* short runs go on for so long */
-#define ON_CORE       0.9 /* of its time, what an undisturbed run computes */
 #define PATIENCE_S    6.0 /* so much in disturbed runs is thrown away, in all */
 
 /* When the model said what, in a run. */
@@ -242,7 +241,7 @@ static int compare_totals(const void *a, const void *b)
 /* Whether a run is thrown away: other work had the core, and its time says what a step takes beside that. Of more threads one alone would say nothing. */
 static bool was_disturbed(struct measured *m, const struct costs *costs, double took_s)
 {
-	if (m->limits->threads > 1 || costs->on_core >= ON_CORE || m->patience_s <= 0)
+	if (m->limits->threads > 1 || costs->on_core >= PLAN_COSTS_ON_CORE || m->patience_s <= 0)
 		return false;
 	m->patience_s -= took_s;
 	return true;
@@ -553,8 +552,7 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 	if (st == TR_OK && m.rows == 0)
 		st = tr_error_set(error, TR_ENOMEM,
 		    "no memory here for one sequence of any split of this model; --costs FILE has "
-		    "what "
-		    "another machine measured");
+		    "what another machine measured");
 	if (st == TR_OK)
 		(void)fprintf(to, "core %.3g\n", m.on_core);
 	return st == TR_OK && fflush(to) != 0

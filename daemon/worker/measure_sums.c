@@ -1,7 +1,5 @@
 #include "daemon/worker/measure_sums.h"
 
-#include "daemon/worker/measure_clock.h"
-
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -10,6 +8,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "daemon/worker/measure_clock.h"
 
 enum {
 	SMALL = 1 << 10, /* numbers of an op */
