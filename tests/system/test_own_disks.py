@@ -135,7 +135,7 @@ def test_only_one_disk_has_it(tmp_path, text, mode):
     with cluster:
         nodes = add()
         job = cluster.submit(spec_of(text, disks.run, mode, steps, 20, lr=SLOW if exact else 1e-3, **({"heads": 4} if exact else {})))
-        wait_for(lambda: len(disks.written()) > 0 and max(disks.rows(), default=0) > 45, "a checkpoint")
+        wait_for(lambda: cluster.job(job).progress.checkpoint and max(disks.rows(), default=0) > 45, "a checkpoint")
         [has] = disks.written()
         lose_power(nodes)
         for node in (nodes[1 - has], nodes[has]):
@@ -525,7 +525,7 @@ def test_an_earlier_job_s_later_steps_do_not_count(tmp_path, text, mode):
     with cluster:
         nodes = add()
         job = cluster.submit(spec_of(text, disks.run, mode, steps, 20, lr=SLOW))
-        wait_for(lambda: max(disks.rows(), default=0) > 45, "a checkpoint")
+        wait_for(lambda: max(disks.rows(), default=0) > 45 and cluster.job(job).progress.checkpoint, "a checkpoint")
         lose_power(nodes)
         for node in nodes:
             node.start().wait_serving()
