@@ -46,6 +46,7 @@
 #include "daemon/worker/sharded_parts.h"
 #include "daemon/worker/sharded_saving.h"
 #include "daemon/worker/sharded_strict.h"
+#include "daemon/worker/waits.h"
 
 /* Rounds of too few workers before there is a smaller mesh: ten a second. */
 #define SHARDED_WAIT_ROUNDS 20u
@@ -235,6 +236,7 @@ struct sharded {
 	bool leaves_out;           /* a checkpoint that would begin, since another is on its way */
 	uint64_t share;            /* samples of this worker's replica */
 	double work_s;             /* that computing it took; meanwhile since when, monotonic */
+	struct waits waits;
 	struct fetch_piece *fetch; /* sharded_fetch.c; NULL: none was needed yet */
 	struct manifest *back;     /* what training goes back to; in the group's memory */
 	/* What the round said of a checkpoint (sharded_back.c): the step in question; one more than that which all take, or try next, 0: none; who cannot use it, or SHARDED_NOBODY; and why, if this worker cannot. */

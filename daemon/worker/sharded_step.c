@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "daemon/worker/trainer_inside.h"
 
 struct attempt {
@@ -288,6 +289,21 @@ static void remember(struct sharded *s, const struct tr_round *round)
 	state->step_round = round->round;
 }
 
+/* Of whole models nobody waits inside a step. */
+static void tell_waits(struct trainer *t)
+{
+	struct sharded *s = t->sharded;
+	struct tr_stats stats = TR_STATS_INIT;
+	struct tr_error error;
+	char text[WAITS_TEXT];
+	double now_s = trainer_monotonic_s();
+	if (ranks_shards(&s->shards.mesh) > 1 &&
+	    waits_step(&s->waits, now_s, s->exchange.waited_s) &&
+	    tr_stats_get(t->group, &stats, &error) == TR_OK &&
+	    waits_end(&s->waits, now_s, 1e-6 * (double)stats.waited_us, text))
+		log_info("trainer", "%s", text);
+}
+
 void sharded_apply_step(struct trainer *t, const struct tr_round *round)
 {
 	struct sharded *s = t->sharded;
@@ -298,6 +314,7 @@ void sharded_apply_step(struct trainer *t, const struct tr_round *round)
 		trainer_skip_step(t, round, t->counters->step, TRAINER_NOT_FINITE);
 	remember(s, round);
 	trainer_measure_speed(t);
+	tell_waits(t);
 	trainer_report_step(t, round, t->sums->loss / t->sums->loss_tokens,
 	    trainer_validation_loss(t), by.norm);
 	trainer_account_tell(t, round, false);

@@ -201,11 +201,13 @@ bool sharded_strict_gradient(struct trainer *t, const struct model_hooks *hooks,
 	uint32_t first = ranks_replica(&s->next, s->self) * mine;
 	uint64_t sequences = t->batch / s->strict->batch_parts;
 	memset(s->strict->sums, 0, (STRICT_PARTS_MAX + s->strict->squares) * sizeof(double));
+	sharded_begin_work(t);
 	for (uint32_t i = 0; i < mine; i++) {
 		if (!compute_part(t, first + i, hooks))
 			return false;
 		fold(t, i, mine);
 	}
+	sharded_end_work(t);
 	s->share = mine * sequences;
 	number_samples(t, first * sequences, s->share);
 	t->sums->loss_tokens = (double)(s->share * t->layout.config.context);
