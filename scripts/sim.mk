@@ -28,7 +28,7 @@ $(BUILD)/tests/test_sim: $(BUILD)/obj/tests/unit/test_sim.o $(filter-out %/main.
 
 # Sharded jobs in it: the trainer's own sharded parts, with a model, a disk and coll.h of the simulator's. `make sim-sharded SEEDS=1..1000`, ALL=1: each fault at each instruction of each mesh, in parts that all processors share (some two hours of one).
 SIM_SHARDED_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/sim/sharded/*.c)) $(filter-out %/main.o,$(SIM_O)) \
-	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard daemon/worker/sharded*.c daemon/worker/pipeline*.c) daemon/worker/add_arrays.c daemon/worker/buckets.c daemon/worker/mesh_memory.c daemon/worker/resume.c)
+	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard daemon/worker/sharded*.c daemon/worker/pipeline*.c) daemon/worker/add_arrays.c daemon/worker/buckets.c daemon/worker/mesh_memory.c daemon/worker/resume.c daemon/worker/waits.c)
 SIM_SHARDED_LIBS := $(SIM_LIBS) $(BUILD)/lib/libcheckpoint.a
 $(BUILD)/bin/sim-sharded: $(SIM_SHARDED_O) $(SIM_SHARDED_LIBS)
 	@mkdir -p $(@D)
