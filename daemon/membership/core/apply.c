@@ -309,6 +309,8 @@ static void apply_requeued(struct membership *m, struct job *job, const Traind__
 	    : NULL;
 	job->stalled_restarts++;
 	job->soft.gone_ms = 0;
+	job->soft.late.refused = (struct joining_refused){ 0 };
+	job->soft.late.told_step = 0;
 	if (job->soft.progress != NULL)
 		traind__v1__progress__free_unpacked(job->soft.progress, NULL);
 	job->soft.progress = NULL;

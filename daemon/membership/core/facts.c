@@ -62,6 +62,8 @@ static void take_progress(struct membership *m, struct job *job,
 {
 	const Traind__V1__Progress *before = job->soft.progress != NULL ? job->soft.progress
 	                                                                : job->progress;
+	if (progress->steps != 0)
+		job->soft.late.told_step = progress->step;
 	if (before != NULL && progress->step < before->step)
 		return; /* from a peer that is behind */
 	Traind__V1__Progress *copy = copy_message(m, &progress->base);
@@ -91,7 +93,7 @@ static void take_progress(struct membership *m, struct job *job,
 			copy->plan = copy_message(m, &before->plan->base);
 		if (copy->steps == 0)
 			copy->steps = before->steps;
-		if (copy->tokens_per_s <= 0)
+		if (!(copy->tokens_per_s > 0)) /* NaN: no news */
 			copy->tokens_per_s = before->tokens_per_s;
 	}
 	copy->first_loss = kept(copy->first_loss, copy->loss); /* the first that we hear of */

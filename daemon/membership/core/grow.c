@@ -27,7 +27,7 @@ static bool waits_for_slots(const struct membership *m, const struct job *job)
 		return false;
 	if (job->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED)
 		return true;
-	return state_job_live(job) &&
+	return state_job_live(job) && !latecomer_stays_out(job) &&
 	    state_job_live_workers(job, job->group) < state_job_workers(job, job->group);
 }
 

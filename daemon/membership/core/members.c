@@ -80,7 +80,7 @@ static bool founders_wait(const struct list *peers, const struct group *group,
 	return false;
 }
 
-static size_t least_nodes(const struct membership *m, const struct group *group)
+size_t members_least_nodes(const struct membership *m, const struct group *group)
 {
 	const struct job *job = group->job != 0 ? state_job(m, group->job) : NULL;
 	if (job == NULL || job->spec->mesh == NULL || job->spec->mesh->min_nodes == 0)
@@ -182,10 +182,10 @@ size_t members_wanted(struct membership *m, struct group *group, struct peer **m
 		return 0;
 	if (survey.away)
 		return wait_for(m, group, "members' nodes have not come back yet");
-	if (survey.nodes < least_nodes(m, group)) {
+	if (survey.nodes < members_least_nodes(m, group)) {
 		char text[REASON_MAX];
 		(void)snprintf(text, sizeof(text), "%zu node%s of at least %zu (mesh.min_nodes)",
-		    survey.nodes, survey.nodes == 1 ? "" : "s", least_nodes(m, group));
+		    survey.nodes, survey.nodes == 1 ? "" : "s", members_least_nodes(m, group));
 		return wait_for(m, group, text);
 	}
 	(void)wait_for(m, group, "");

@@ -244,6 +244,8 @@ void peer_ready(struct membership *m, struct node *node, const Traind__Peer__Pee
 		    (unsigned long long)peer->id, (unsigned long long)ready->round);
 		return;
 	}
+	if (!peer->soft.ready)
+		latecomer_started(m, peer);
 	peer->soft.signature = signature;
 	peer->soft.signed_state = true;
 	peer->soft.started = peer->soft.ready = true;
@@ -333,7 +335,7 @@ void peer_installed(struct membership *m, struct node *node,
 static void start(struct membership *m, struct peer *peer, const struct node *node)
 {
 	peer->soft.start_conn = node->soft.conn;
-	peer->soft.moved_ms = m->now_ms;
+	peer->soft.start_ms = peer->soft.moved_ms = m->now_ms;
 	if (peer->job != 0)
 		start_worker(m, state_job(m, peer->job), peer, node->soft.conn);
 	else

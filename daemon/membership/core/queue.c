@@ -440,7 +440,7 @@ static bool is_held_there(const struct job *job, uint64_t node, uint32_t local_r
 	return false;
 }
 
-/* False: nowhere. */
+/* False: nowhere. True also where nobody is worth it (latecomer.c). */
 static bool place_one(struct membership *m, struct job *job, struct table *table,
     Traind__Peer__PlannedPeer *peer)
 {
@@ -451,6 +451,8 @@ static bool place_one(struct membership *m, struct job *job, struct table *table
 		if (table->nodes[n].placed == 0)
 			continue;
 		const struct node *node = state_node(m, table->nodes[n].id);
+		if (!latecomer_pays(m, job, node))
+			return true;
 		peer->peer = state_take_id(m);
 		peer->node_id = node->id;
 		peer->incarnation = node->hello->incarnation;

@@ -14,6 +14,7 @@
 #include "daemon/membership/core/ledger.h"
 #include "daemon/membership/core/measuring.h"
 #include "daemon/membership/core/membership.h"
+#include "daemon/plan/joining.h"
 #include "daemon/plan/plan_watch.h"
 
 #define REASON_MAX 256
@@ -55,6 +56,7 @@ struct peer {
 		uint64_t start_conn,
 		    stop_conn;       /* the connection on which it was told to start, to stop */
 		uint64_t stop_ms;    /* when it was told to stop */
+		uint64_t start_ms;   /* when it was told to start; 0: not known */
 		uint64_t missing_ms; /* its node came back without it: until then its exit may be
 		                        reported; 0: no */
 		bool started, ready, signed_state;
@@ -213,6 +215,12 @@ struct job {
 		double watched_step_s;   /* what was planned */
 		uint64_t place_after_ms; /* back-off of replacements */
 		uint64_t grow_after_ms;  /* of those more than were asked for */
+		struct {
+			struct joining_refused refused; /* a place that stays free */
+			uint64_t
+			    told_step; /* the newest word of how far it is, also where it went back */
+			uint64_t start_ms; /* the least that a worker took to be ready; 0: not known */
+		} late;
 		uint64_t
 		    gone_ms; /* since when a node of its plan is not there, while it is queued; 0: all are */
 		uint64_t events_from_ms; /* window of the limit on events */
@@ -436,6 +444,13 @@ bool queue_nobody_follows(struct membership *m, const struct group *group, size_
 /* When a queued job is placed on other nodes than its plan's; 0: it is not to be. */
 uint64_t queue_elsewhere_ms(const struct job *job);
 
+/* latecomer.c */
+/* Is a worker for the job's free place, on this node, worth its start? An event says so if not, and if it is after all. */
+bool latecomer_pays(struct membership *m, struct job *job, const struct node *node);
+bool latecomer_stays_out(const struct job *job); /* a place stays free since it was not */
+/* A worker that was told to start is ready. */
+void latecomer_started(const struct membership *m, const struct peer *peer);
+
 /* grow.c */
 /* Is it one of those? */
 bool grow_is_more(const struct job *job, const struct peer *peer);
@@ -465,6 +480,8 @@ void view_drop_proposal(struct group *group);
 uint64_t view_deadline_ms(const struct membership *m);
 
 /* members.c: who is to be in the next view, and why. */
+/* On fewer there is none. */
+size_t members_least_nodes(const struct membership *m, const struct group *group);
 size_t members_wanted(struct membership *m, struct group *group, struct peer **members,
     char reason[REASON_MAX]);
 
