@@ -296,6 +296,19 @@ static tr_status submit_message(struct trainer *t, uint32_t tag, const struct re
 	return tr_submit(t->group, &op, error);
 }
 
+static void keep_array(struct trainer *t, unsigned array)
+{
+	struct sharded *s = t->sharded;
+	const struct reshard *moves = moves_of(s, array);
+	const float *held = sharded_array(&t->arrays, array);
+	for (size_t i = 0; i < moves->message_count; i++) {
+		const struct reshard_message *m = &moves->messages[i];
+		if (m->from == m->to && m->to == s->self)
+			reshard_keep(moves, m, held, sharded_array(&s->arrived, array));
+		(void)tr_progress(t->group);
+	}
+}
+
 static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error *error)
 {
 	struct sharded *s = t->sharded;
@@ -305,8 +318,6 @@ static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error
 	tr_status status = TR_OK;
 	for (size_t i = 0; i < moves->message_count && status == TR_OK; i++) {
 		const struct reshard_message *m = &moves->messages[i];
-		if (m->from == m->to && m->to == s->self)
-			reshard_keep(moves, m, held, sharded_array(&s->arrived, array));
 		if (!is_sent(s, m) && !is_received(s, m))
 			continue;
 		if (is_sent(s, m))
@@ -315,6 +326,8 @@ static tr_status submit_array(struct trainer *t, unsigned array, struct tr_error
 		at += room_for(m);
 		(void)tr_progress(t->group);
 	}
+	if (status == TR_OK)
+		keep_array(t, array); /* while those are on their way */
 	return status;
 }
 
