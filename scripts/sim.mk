@@ -26,7 +26,7 @@ $(BUILD)/tests/test_sim: $(BUILD)/obj/tests/unit/test_sim.o $(filter-out %/main.
 	@mkdir -p $(@D)
 	@$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(SIM_LIBS) -Wl,--end-group $(ALL_LDFLAGS) $(LINK_ALL) -lcmocka
 
-# Sharded jobs in it: the trainer's own sharded parts, with a model, a disk and coll.h of the simulator's. `make sim-sharded SEEDS=1..1000`, ALL=1: each fault at each instruction of each mesh, in parts that all processors share (some two hours of one).
+# Sharded jobs in it: the trainer's own sharded parts, with a model, a disk and coll.h of the simulator's. `make sim-sharded SEEDS=1..1000`, ALL=1: each fault at each instruction of each kind of job, in parts that all processors share (some three hours of one); one kind alone: $(BUILD)/bin/sim-sharded --all --case NAME.
 SIM_SHARDED_O := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/sim/sharded/*.c)) $(filter-out %/main.o,$(SIM_O)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard daemon/worker/sharded*.c daemon/worker/pipeline*.c) daemon/worker/add_arrays.c daemon/worker/buckets.c daemon/worker/mesh_memory.c daemon/worker/resume.c daemon/worker/waits.c)
 SIM_SHARDED_LIBS := $(SIM_LIBS) $(BUILD)/lib/libcheckpoint.a
@@ -37,7 +37,7 @@ $(BUILD)/bin/sim-sharded: $(SIM_SHARDED_O) $(SIM_SHARDED_LIBS)
 .PHONY: sim-sharded
 ALL ?=
 sim-sharded: $(BUILD)/bin/sim-sharded
-	@$(if $(ALL),seq 60 | xargs -P $$(nproc) -I PART $(BUILD)/bin/sim-sharded --all --part PART/60,$(BUILD)/bin/sim-sharded --seeds $(SEEDS))
-$(BUILD)/tests/test_sim_sharded $(BUILD)/tests/test_sim_sharded_copies $(BUILD)/tests/test_sim_sharded_saving $(BUILD)/tests/test_sim_sharded_splits $(BUILD)/tests/test_sim_sharded_trial: $(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(filter-out %/sharded/main.o,$(SIM_SHARDED_O)) $(SIM_SHARDED_LIBS)
+	@$(if $(ALL),seq 90 | xargs -P $$(nproc) -I PART $(BUILD)/bin/sim-sharded --all --part PART/90,$(BUILD)/bin/sim-sharded --seeds $(SEEDS))
+$(BUILD)/tests/test_sim_sharded $(BUILD)/tests/test_sim_sharded_all $(BUILD)/tests/test_sim_sharded_copies $(BUILD)/tests/test_sim_sharded_saving $(BUILD)/tests/test_sim_sharded_splits $(BUILD)/tests/test_sim_sharded_trial: $(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(filter-out %/sharded/main.o,$(SIM_SHARDED_O)) $(SIM_SHARDED_LIBS)
 	@mkdir -p $(@D)
 	@$(CC) -o $@ $(filter %.o,$^) -Wl,--start-group $(SIM_SHARDED_LIBS) -Wl,--end-group $(ALL_LDFLAGS) $(LINK_ALL) -lcmocka

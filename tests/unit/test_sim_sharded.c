@@ -1,14 +1,12 @@
-/* Sharded jobs in the simulator (tests/sim/sharded/play.h): faults at
- * instructions of each mesh, several at random, mistakes on purpose, and that a
- * seed replays. */
+/* Sharded jobs in the simulator (tests/sim/sharded/play.h): faults at random,
+ * mistakes on purpose, and that a seed replays. */
 #include "tests/unit/sharded_sim.h"
 
 #define PLANT_SEEDS 60
-/* All of it: make sim-sharded ALL=1. Coroutines are slow with a sanitizer. */
+/* Coroutines are slow with a sanitizer. Each fault at each instruction: test_sim_sharded_all.c. */
 #ifdef __SANITIZE_ADDRESS__
 #define SEEDS         30
 #define JOIN_SEEDS    30 /* fewer may well be without some fault */
-#define EVERY         2903
 #define DAMAGED_TURNS 6
 #define TRY_TURNS     4
 #define READ_TURNS    50
@@ -18,7 +16,6 @@
 #else
 #define SEEDS         40
 #define JOIN_SEEDS    40
-#define EVERY         1907 /* of all faults at all instructions */
 #define DAMAGED_TURNS 24
 #define TRY_TURNS     24
 #define READ_TURNS    100
@@ -41,31 +38,6 @@ static void play_seed(uint64_t seed)
 	case_of_seed(seed, &what);
 	if (play_run(&sim, &play, seed, false, &what) > 0)
 		fail_case(&what, seed);
-}
-
-struct totals {
-	unsigned runs, struck;
-	uint64_t remeshes;
-};
-
-static void on_case(void *arg, const struct play_case *what)
-{
-	struct totals *totals = arg;
-	if (play_run(&sim, &play, CASE_SEED, false, what) > 0)
-		fail_case(what, CASE_SEED);
-	totals->runs++;
-	totals->struck += play.struck;
-	totals->remeshes += play.remeshes;
-}
-
-static void a_fault_at_any_instruction(void **state)
-{
-	(void)state;
-	struct totals totals = { 0 };
-	cases_all(&sim, &play, 1, EVERY, on_case, &totals);
-	assert_in_range(totals.runs, 110000 / EVERY, 150000 / EVERY);
-	assert_in_range(totals.struck, totals.runs, 2 * totals.runs);
-	assert_true(totals.remeshes > totals.runs / 8);
 }
 
 static void several_faults(void **state)
@@ -544,7 +516,6 @@ int main(void)
 {
 	const struct CMUnitTest none[] = { cmocka_unit_test(not_where_threads_are_watched) };
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_fault_at_any_instruction),
 		cmocka_unit_test(several_faults),
 		cmocka_unit_test(replicas_apart),
 		cmocka_unit_test(replicas_with_rates_of_their_own),

@@ -5,11 +5,8 @@
 
 #include "common/rng.h"
 #include "tests/sim/sharded/cases_apart.h"
+#include "tests/sim/sharded/cases_single.h"
 #include "tests/sim/sharded/cases_split.h"
-
-#define WORKERS_MOST 6
-#define STEP         4 /* that are done when the fault strikes */
-#define STEPS        8
 
 static const uint32_t meshes[][MESH_AXES] = {
 	/* dp, pp, tp as below */
@@ -53,17 +50,6 @@ static const struct {
 	{ { 2, 2, 1 }, 2 },
 	{ { 3, 2, 1 }, 2 },
 };
-/* With GPipe's list and with chunks. */
-static const uint32_t schedule_meshes[][MESH_AXES] = {
-	{ 1, 2, 1 },
-	{ 2, 2, 1 },
-	{ 1, 3, 1 },
-	{ 1, 2, 2 },
-};
-#define SCHEDULE_MESHES (sizeof(schedule_meshes) / sizeof(schedule_meshes[0]))
-/* Those of cases_all. */
-static const enum play_fault_kind kinds[] = { PLAY_KILL, PLAY_PAUSE, PLAY_CUT };
-#define KINDS       (sizeof(kinds) / sizeof(kinds[0]))
 #define MESHES      (sizeof(meshes) / sizeof(meshes[0]))
 #define ZERO_MESHES (sizeof(zero_meshes) / sizeof(zero_meshes[0]))
 
@@ -102,6 +88,30 @@ static void make_strict_zero(struct play_case *what, uint64_t number)
 		what->spares = 0;
 		what->fault_count = what->fault_count < 3 ? what->fault_count : 3;
 	}
+}
+
+bool case_take_mesh(size_t number, struct play_case *what)
+{
+	if (number >= MESHES + ZERO_MESHES)
+		return false;
+	set_mesh_number(what, number);
+	return true;
+}
+
+bool case_take_strict(size_t number, struct play_case *what)
+{
+	if (number >= STRICT_MESHES)
+		return false;
+	make_strict(what, number);
+	return true;
+}
+
+bool case_take_strict_zero(size_t number, struct play_case *what)
+{
+	if (number >= 2)
+		return false;
+	make_strict_zero(what, number);
+	return true;
 }
 
 /* Soon, late (the mesh is made smaller meanwhile), or never. */
@@ -242,6 +252,9 @@ static void make_all_ways(uint64_t number, struct play_case *what)
 	case_set_mesh(what, all, 2);
 	what->gpipe = number % 3 == 0;
 	what->chunks = what->gpipe ? 1 : 2;
+	what->batch = 6; /* each has microbatches enough for chunks */
+	what->sequence_parallel = number / 3 % 2 == 0;
+	what->recompute = number / 6 % 2 == 0;
 	what->spares = 0;
 	for (unsigned i = 0; i < what->fault_count; i++) {
 		what->faults[i].victim = (what->faults[i].victim + (unsigned)number) %
@@ -337,12 +350,14 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 		(void)snprintf(owners, sizeof(owners), ", %u copies%s", what->copies,
 		    what->owners > 0 ? ", owners" : "");
 	size_t used = (size_t)snprintf(text, bytes,
-	    "dp %u x pp %u x tp %u%s%s%s%s%s%s%s:", what->mesh.size[MESH_DP],
+	    "dp %u x pp %u x tp %u%s%s%s%s%s%s%s%s%s%s%s:", what->mesh.size[MESH_DP],
 	    what->mesh.size[MESH_PP], what->mesh.size[MESH_TP],
 	    what->chunks > 1  ? ", in chunks"
 	        : what->gpipe ? ", GPipe"
 	                      : "",
-	    what->untied ? ", untied" : "",
+	    what->sequence_parallel ? ", rows" : "", what->recompute ? ", recomputed" : "",
+	    what->untied ? ", untied" : "", what->shared_heads ? ", shared heads" : "",
+	    what->dealing.shares[0] + what->dealing.layers[0] > 0 ? ", uneven" : "",
 	    what->strict                                ? ", strict"
 	        : what->by_speed                        ? ", apart, by speed"
 	        : what->timed                           ? ", apart, by time"
@@ -367,154 +382,4 @@ void case_name(const struct play_case *what, char *text, size_t bytes)
 		    (unsigned long)what->faults[i].step + 1,
 		    (unsigned long)what->faults[i].instruction,
 		    what->faults[i].returns_us > 0 ? "replaced" : "not replaced");
-}
-
-struct walk {
-	struct sim *sim;
-	struct play *play;
-	uint64_t part, parts, number;
-	void (*call)(void *arg, const struct play_case *what);
-	void *arg;
-};
-
-static void take_case(struct walk *walk, const struct play_case *what)
-{
-	if (walk->number++ % walk->parts == walk->part - 1)
-		walk->call(walk->arg, what);
-}
-
-/* `what` with its last fault at each of the instructions, by node, that it has.
- */
-static void walk_instructions(struct walk *walk, const struct play_case *what, unsigned victim,
-    uint64_t instructions)
-{
-	struct play_case one = *what;
-	struct play_fault *last = &one.faults[one.fault_count - 1];
-	last->victim = victim;
-	for (size_t kind = 0; kind < KINDS; kind++)
-		for (uint64_t i = 0; i < instructions; i++) {
-			last->kind = kinds[kind];
-			last->instruction = i;
-			/* Half go on without another worker. */
-			last->returns_us = i % 2 == 0 ? 0 : 1 * SECOND;
-			take_case(walk, &one);
-		}
-}
-
-static void walk_step(struct walk *walk, const struct play_case *calm)
-{
-	uint64_t instructions[SIM_NODES_MAX];
-	struct play_case what = *calm;
-	(void)play_run(walk->sim, walk->play, CASE_SEED, false, calm);
-	memcpy(instructions, walk->play->instructions, sizeof(instructions));
-	what.fault_count = 1;
-	for (unsigned i = 0; i < mesh_workers(&calm->mesh); i++)
-		walk_instructions(walk, &what, i, instructions[i]);
-}
-
-/* So many that no whole replica is left. With ZeRO-1 moments are by pieces only where there are several replicas; without it one
- * replica is enough to see all. */
-static unsigned killed_for_remesh(const struct play_case *calm)
-{
-	unsigned workers = mesh_workers(&calm->mesh), shards = ranks_shards(&calm->mesh);
-	return calm->owners > 0 && calm->copies < 2 ? workers - shards + 1 : 1;
-}
-
-/* Some are killed and come late: the mesh becomes smaller, and is the job's
- * again. Where replicas train apart no run can wait: it has steps enough. */
-static void walk_remesh(struct walk *walk, const struct play_case *calm)
-{
-	uint64_t instructions[SIM_NODES_MAX];
-	struct play_case what = *calm;
-	unsigned killed = killed_for_remesh(calm), workers = mesh_workers(&calm->mesh);
-	if (ranks_shards(&calm->mesh) == 1 && calm->copies < 2)
-		return; /* there is no smaller one */
-	what.settles = !what.apart;
-	what.fault_count = killed;
-	for (unsigned i = 0; i < killed; i++)
-		what.faults[i] = (struct play_fault){ .kind = PLAY_KILL,
-			.victim = i,
-			.step = calm->faults[0].step,
-			.returns_us = what.apart ? CASE_LATE_US : 4 * SECOND };
-	(void)play_run(walk->sim, walk->play, CASE_SEED, false, &what);
-	memcpy(instructions, walk->play->remesh_instructions, sizeof(instructions));
-	what.fault_count = killed + 1;
-	what.faults[killed].in_remesh = true;
-	for (unsigned i = killed; i < workers + killed; i++)
-		walk_instructions(walk, &what, i, instructions[i]);
-}
-
-/* One is killed, and replaced at once. */
-static void walk_joins(struct walk *walk, const struct play_case *calm)
-{
-	uint64_t instructions[SIM_NODES_MAX];
-	struct play_case what = *calm;
-	unsigned workers = mesh_workers(&calm->mesh);
-	if (calm->mesh.size[MESH_DP] < 2)
-		return;
-	what.settles = true;
-	what.newcomer_parts = 2;
-	what.fault_count = 1;
-	what.faults[0] = (struct play_fault){ .kind = PLAY_KILL,
-		.victim = 0,
-		.step = STEP,
-		.returns_us = 100 * MS };
-	(void)play_run(walk->sim, walk->play, CASE_SEED, false, &what);
-	memcpy(instructions, walk->play->join_instructions, sizeof(instructions));
-	what.fault_count = 2;
-	what.faults[1].in_joins = true;
-	for (unsigned i = 1; i <= workers; i++)
-		walk_instructions(walk, &what, i, instructions[i]);
-}
-
-void cases_all(struct sim *sim, struct play *play, uint64_t part, uint64_t parts,
-    void (*call)(void *arg, const struct play_case *what), void *arg)
-{
-	struct walk walk = { sim, play, part, parts, 0, call, arg };
-	for (size_t mesh = 0; mesh < MESHES + ZERO_MESHES; mesh++) {
-		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
-		calm.faults[0].step = STEP;
-		set_mesh_number(&calm, mesh);
-		walk_step(&walk, &calm);
-		walk_remesh(&walk, &calm);
-		walk_joins(&walk, &calm);
-	}
-	for (size_t i = 0; i < 2 * SCHEDULE_MESHES; i++) {
-		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
-		calm.faults[0].step = STEP;
-		case_set_mesh(&calm, schedule_meshes[i / 2], 0);
-		calm.gpipe = i % 2 == 0;
-		calm.chunks = calm.gpipe ? 1 : 2;
-		walk_step(&walk, &calm);
-		walk_remesh(&walk, &calm);
-		walk_joins(&walk, &calm);
-	}
-	struct play_case apart;
-	for (size_t i = 0; case_apart_calm(i, &apart); i++)
-		(apart.smaller ? walk_remesh : walk_step)(&walk, &apart);
-	for (size_t mesh = 0; mesh < STRICT_MESHES; mesh++) {
-		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
-		calm.faults[0].step = STEP;
-		make_strict(&calm, mesh);
-		walk_step(&walk, &calm);
-		if (mesh_workers(&calm.mesh) > 1)
-			walk_remesh(&walk, &calm);
-	}
-	/* While shards are written, in the step that begins it and the one after: of every third mesh. */
-	for (size_t mesh = 0; mesh < MESHES + ZERO_MESHES; mesh += 3) {
-		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
-		set_mesh_number(&calm, mesh);
-		calm.in_shards = true;
-		for (uint64_t step = STEP; step < STEP + 2; step++) {
-			calm.faults[0].step = step;
-			walk_step(&walk, &calm);
-		}
-	}
-	for (size_t i = 0; i < 2; i++) {
-		struct play_case calm = { .steps = STEPS, .preset = MODEL_GPT2 };
-		calm.faults[0].step = STEP;
-		make_strict_zero(&calm, i);
-		walk_step(&walk, &calm);
-		walk_joins(&walk, &calm);
-	}
 }

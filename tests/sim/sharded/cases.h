@@ -44,15 +44,24 @@
  * to 6, most of them followed by another worker. */
 void case_of_seed(uint64_t seed, struct play_case *what);
 
-/* Each mesh of at most six workers, each of its workers, a kill, a pause and a
- * cut, each instruction while step 5 is computed: that compares a checkpoint's
- * shards, sends them to who writes it, validates and computes; where replicas train apart,
- * of a checkpoint's round and the one after it. And where one
- * was killed and comes late, the same of each other while the mesh becomes
- * smaller, and while it becomes the job's again; where there are several replicas, while shards come to who is there instead. Half of those that are put out
- * are replaced. The same where replicas train apart, of some meshes. Of all these the `part`-th, from 1, of `parts` equal parts (each `parts`-th of them). `sim` and `play` are used to
- * count instructions first. */
-void cases_all(struct sim *sim, struct play *play, uint64_t part, uint64_t parts,
+/* A kill, a pause and a cut of each worker at each of its instructions, half of those that are put out are replaced; by `name` of one kind of jobs alone (NULL: of all; false: there is no such):
+ *
+ *	meshes     each mesh of at most six workers, also with ZeRO-1: in step 5, which compares a checkpoint's shards, sends them to who writes it, validates and computes; where one was
+ *	           killed and comes late, of each other while the mesh becomes smaller, and while it becomes the job's again; where there are several replicas, while shards come to who is
+ *	           there instead
+ *	schedules  the same with GPipe's list and with chunks
+ *	apart      replicas that train apart: in a checkpoint's round and the one after it, or while the mesh becomes another one
+ *	strict     strict jobs, with ZeRO-1 too
+ *	shards     of checkpoints in shards, every third mesh: in steps 5 and 6
+ *	next-step  kills in step 6, of all of these but replicas apart
+ *	all-ways   dp, pp and tp of chunks with several microbatches, ZeRO-1, own rows between products and recomputed layers at once: steps 5 and 6, changes of mesh and joins
+ *	llama      the same of a model that is untied, with fewer keys and values than queries
+ *	uneven     the same of unequal shares and layers
+ *	replanned  steps 5 and 6 of jobs that get other plans, and each instruction of these changes of mesh
+ *	halves     no kills: meshes of four are divided into two and two, in each way, at each instruction of step 5 of each worker, memberd with either half or both
+ *
+ * Of all these the `part`-th, from 1, of `parts` equal parts (each `parts`-th of them). `sim` and `play` are used to count instructions first. */
+bool cases_all(struct sim *sim, struct play *play, const char *name, uint64_t part, uint64_t parts,
     void (*call)(void *arg, const struct play_case *what), void *arg);
 
 /* "dp 2 x pp 1 x tp 2: kill of n1 at step 5, instruction 17". */

@@ -1,7 +1,7 @@
-/* build/bin/sim-sharded --seeds 1..1000 | --seed S [--trace] | --all [--part K/N]   [--plant NAME]
+/* build/bin/sim-sharded --seeds 1..1000 | --seed S [--trace] | --all [--case NAME] [--part K/N]   [--plant NAME]
  *
  * A seed is a mesh and some faults at random instructions; --all is each fault
- * at each instruction of one step of each mesh of at most six workers, with --part
+ * at each instruction, of all kinds of jobs or of one (cases.h has their names), with --part
  * the K-th of N equal parts of these, which processors may share. Prints one line for each run that violates what must be
  * (play.h), and last `runs=N violations=M`. Exit code 1 if M > 0.
  */
@@ -14,6 +14,7 @@
 
 struct options {
 	uint64_t first, last, part, parts; /* of --all */
+	const char *name;                  /* the same; NULL: all kinds */
 	bool all, trace;
 	enum play_plant plant;
 };
@@ -26,8 +27,8 @@ struct totals {
 static int usage(const char *program)
 {
 	(void)fprintf(stderr,
-	    "usage: %s --seeds A..B | --seed S [--trace] | --all [--part "
-	    "K/N]   [--plant NAME]\n",
+	    "usage: %s --seeds A..B | --seed S [--trace] | --all [--case NAME] "
+	    "[--part K/N]   [--plant NAME]\n",
 	    program);
 	return 2;
 }
@@ -53,6 +54,8 @@ static bool parse(int count, char **words, struct options *o)
 			o->first = o->last = strtoull(value, &end, 10);
 			if (end != value && strncmp(end, "..", 2) == 0)
 				o->last = strtoull(end + 2, NULL, 10);
+		} else if (strcmp(words[i], "--case") == 0) {
+			o->name = value;
 		} else if (strcmp(words[i], "--part") == 0) {
 			o->part = strtoull(value, &end, 10);
 			o->parts = *end == '/' ? strtoull(end + 1, NULL, 10) : 0;
@@ -103,12 +106,20 @@ static void run(uint64_t seed, const struct options *o, struct totals *totals)
 	count(totals, &sim, &play, line);
 }
 
-static void on_case(void *arg, const struct play_case *what)
+struct single {
+	const struct options *o;
+	struct totals *totals;
+};
+
+static void on_case(void *arg, const struct play_case *of)
 {
+	const struct single *single = arg;
+	struct play_case what = *of;
 	char name[200];
-	(void)play_run(&sim, &play, CASE_SEED, false, what);
-	case_name(what, name, sizeof(name));
-	count(arg, &sim, &play, name);
+	what.plant = single->o->plant;
+	(void)play_run(&sim, &play, CASE_SEED, single->o->trace, &what);
+	case_name(&what, name, sizeof(name));
+	count(single->totals, &sim, &play, name);
 }
 
 int main(int words, char **word)
@@ -119,8 +130,9 @@ int main(int words, char **word)
 		return usage(word[0]);
 	for (uint64_t seed = o.first; !o.all && seed <= o.last; seed++)
 		run(seed, &o, &totals);
-	if (o.all)
-		cases_all(&sim, &play, o.part, o.parts, on_case, &totals);
+	struct single single = { &o, &totals };
+	if (o.all && !cases_all(&sim, &play, o.name, o.part, o.parts, on_case, &single))
+		return usage(word[0]);
 	(void)printf("steps=%lu rounds=%lu restarts=%lu faults=%lu "
 	             "back_to_checkpoints=%lu meshes=%lu sat_out=%lu copies=%lu renewed=%lu "
 	             "carried=%lu checkpoints=%lu ended=%lu taken_back=%lu\n",

@@ -7,6 +7,8 @@
  *	x' = 3 x + sum over p of weight(p) p           a layer, and the
  *embedding of a sample's number g(p) += dx'[p mod width] x[p mod width] + p for
  *each row dx = 3 dx' + sum over p of weight'(p) p
+ *
+ * With sequence parallelism each member has its own rows of x and dx, and of the gradients of what all hold.
  */
 #include <assert.h>
 #include <math.h>
@@ -15,38 +17,7 @@
 
 #include "daemon/checkpoint/shard_cut.h"
 #include "daemon/worker/virtual.h"
-#include "tests/sim/sharded/play.h"
-
-#define NOWHERE   UINT32_MAX
-#define PARTS     10 /* head, embedding and layers */
-#define WIDTH_MAX 16
-
-struct part_sums {
-	bool known;
-	uint64_t at[WIDTH_MAX];
-};
-
-struct model_slot {
-	bool taken;
-	size_t chunk;
-	struct model_batch batch;
-	const float *input;
-	float *output;
-	float *layers; /* inputs of the chunk's layers, and of the head */
-};
-
-struct model {
-	const struct layout *layout;
-	uint32_t *whole; /* place in the whole layout of each number; NOWHERE */
-	const float *params;
-	float *grads;
-	const struct model_tensor *tensor; /* NULL: alone */
-	struct shard placed;               /* that `whole` is of */
-	struct part_sums sums[PARTS][2];   /* by part, and forward or back */
-	bool odd;                          /* which exchange is next */
-	size_t rows;
-	struct model_slot slots[16];
-};
+#include "tests/sim/sharded/model_rows.h"
 
 /* What a number of the array is part of. */
 enum part { PART_EMBEDDING = -1, PART_HEAD = -2 };
@@ -80,11 +51,6 @@ static struct stage stage_of(const struct layout *l, size_t chunk)
 	for (size_t c = 0; c < chunk; c++)
 		stage.first += depth->layers[c].count;
 	return stage;
-}
-
-static size_t rows_of(const struct model_slot *slot)
-{
-	return slot->batch.sequences * slot->batch.length;
 }
 
 /* ---- places ---- */
@@ -130,7 +96,9 @@ static tr_status make(const struct layout *layout, size_t rows, struct model **m
 	if (m == NULL)
 		abort();
 	m->layout = layout;
+	m->row_parts = 1;
 	m->rows = rows;
+	m->scratch = calloc(2 * rows * layout->config.width + 1, sizeof(float));
 	m->whole = calloc(layout->count + 1, sizeof(*m->whole));
 	for (size_t i = 0; i < sizeof(m->slots) / sizeof(m->slots[0]); i++)
 		m->slots[i].layers = calloc((layout->config.layers + 1) * rows *
@@ -141,13 +109,21 @@ static tr_status make(const struct layout *layout, size_t rows, struct model **m
 	return TR_OK;
 }
 
+/* Of a strict model these are its members' affair (virtual.h), whom nobody plays here. */
+static size_t parts_of(const struct model_room *room)
+{
+	return room != NULL && room->row_parts > 1 && room->members == 0 ? room->row_parts : 1;
+}
+
 tr_status model_create_room(const struct layout *layout, const struct model_room *room,
     size_t max_sequences, struct pool *pool, struct model **model, struct tr_error *error)
 {
-	(void)room;
 	(void)pool;
 	(void)error;
-	return make(layout, max_sequences * layout->config.context, model);
+	tr_status status = make(layout, max_sequences * layout->config.context, model);
+	(*model)->recompute = room != NULL && room->recompute;
+	(*model)->row_parts = parts_of(room);
+	return status;
 }
 
 tr_status model_create_whole(const struct layout *layout, const struct model_room *how,
@@ -159,8 +135,7 @@ tr_status model_create_whole(const struct layout *layout, const struct model_roo
 size_t model_stream_numbers(const struct layout *layout, const struct model_room *room,
     size_t sequences, size_t length)
 {
-	(void)room;
-	return sequences * length * layout->config.width;
+	return sequences * length / parts_of(room) * layout->config.width;
 }
 
 tr_status model_create(const struct layout *layout, size_t max_sequences, struct pool *pool,
@@ -176,6 +151,7 @@ void model_destroy(struct model *m)
 	for (size_t i = 0; i < sizeof(m->slots) / sizeof(m->slots[0]); i++)
 		free(m->slots[i].layers);
 	free(m->whole);
+	free(m->scratch);
 	free(m);
 }
 
@@ -255,41 +231,17 @@ static const uint64_t *sums_of(struct model *m, int part, bool back)
 	return sums->at;
 }
 
-/* As the real model's: of a backward pass in two calls. */
-static bool sum(const struct model_tensor *tensor, bool back, float *data, size_t count)
-{
-	if (!back || tensor->begin == NULL)
-		return tensor->sum(tensor->arg, data, count);
-	return tensor->begin(tensor->arg, data, count, false) && tensor->end(tensor->arg);
-}
-
-/* What all of the group have of it, below the prime. False: the work stops. */
-static bool exchange(struct model *m, bool back, float *x, size_t count)
-{
-	const struct model_tensor *tensor = m->tensor;
-	if (tensor != NULL) {
-		float *through = m->odd ? tensor->exchange_too : tensor->exchange;
-		m->odd = !m->odd;
-		memcpy(through, x, count * sizeof(float));
-		if (!sum(tensor, back, through, count))
-			return false;
-		memcpy(x, through, count * sizeof(float));
-	}
-	for (size_t i = 0; i < count; i++)
-		x[i] = (float)((uint64_t)x[i] % PLAY_PRIME);
-	return true;
-}
-
-/* y = factor x + sums over the part, over the group. */
+/* y = factor x + sums over the part, over the group: x all rows, y its own; it may be x. */
 static bool apply(struct model *m, const struct model_slot *slot, int part, bool back,
     uint64_t factor, const float *x, float *y)
 {
-	size_t width = m->layout->config.width, rows = rows_of(slot);
+	size_t width = m->layout->config.width, numbers = model_rows(slot) * width;
 	uint64_t once = m->tensor == NULL || m->tensor->rank == 0;
 	const uint64_t *sums = sums_of(m, part, back);
-	for (size_t i = 0; i < rows * width; i++)
-		y[i] = (float)((once * factor * (uint64_t)x[i] + sums[i % width]) % PLAY_PRIME);
-	return exchange(m, back, y, rows * width);
+	float *made = m->scratch + m->rows * width;
+	for (size_t i = 0; i < numbers; i++)
+		made[i] = (float)((once * factor * (uint64_t)x[i] + sums[i % width]) % PLAY_PRIME);
+	return model_exchange(m, slot, back, made, y);
 }
 
 /* ---- passes ---- */
@@ -332,14 +284,14 @@ static bool goes_on(const struct model_hooks *hooks)
 	return hooks == NULL || hooks->progress == NULL || hooks->progress(hooks->arg);
 }
 
-static bool embed(struct model *m, struct model_slot *slot)
+static bool embed(struct model *m, const struct model_slot *slot, float *own)
 {
 	size_t width = m->layout->config.width;
-	float *x = layer_of(m, slot, 0);
-	for (size_t i = 0; i < rows_of(slot) * width; i++)
+	float *x = m->scratch;
+	for (size_t i = 0; i < model_rows(slot) * width; i++)
 		x[i] = (float)(((uint64_t)slot->batch.inputs[i / width] * 7 + i % width) %
 		    PLAY_PRIME);
-	return apply(m, slot, PART_EMBEDDING, false, 1, x, x);
+	return apply(m, slot, PART_EMBEDDING, false, 1, x, own);
 }
 
 #define FOUNDER_MS 20
@@ -355,37 +307,47 @@ static void take_time(void)
 		    g->number >= g->sim->founders ? g->play->what.late_ms * MS : FOUNDER_MS * MS);
 }
 
+/* From its own rows of a layer's input to those of its output; what is kept of it, too. */
+static bool forward_layer(struct model *m, const struct model_slot *slot, size_t layer, float *x)
+{
+	int part = (int)(stage_of(m->layout, slot->chunk).first + layer);
+	float *kept = layer_of(m, slot, layer), *all = m->recompute ? m->scratch : kept;
+	if (m->recompute)
+		memcpy(kept, x, model_own_numbers(m, slot) * sizeof(float));
+	return model_gather_rows(m, slot, x, all) && apply(m, slot, part, false, 3, all, x);
+}
+
 bool model_slot_forward(struct model *m, struct model_slot *slot, const struct model_hooks *hooks)
 {
 	struct stage stage = stage_of(m->layout, slot->chunk);
-	size_t numbers = rows_of(slot) * m->layout->config.width;
+	size_t bytes = model_own_numbers(m, slot) * sizeof(float);
+	float *x = layer_of(m, slot, stage.count); /* in the end it is that */
 	if (stage.embedding) {
-		if (!embed(m, slot))
+		if (!embed(m, slot, x))
 			return false;
 	} else {
-		memcpy(layer_of(m, slot, 0), slot->input, numbers * sizeof(float));
+		memcpy(x, slot->input, bytes);
 	}
 	for (size_t l = 0; l < stage.count; l++) {
 		take_time();
-		if (!goes_on(hooks) ||
-		    !apply(m, slot, (int)(stage.first + l), false, 3, layer_of(m, slot, l),
-		        layer_of(m, slot, l + 1)))
+		if (!goes_on(hooks) || !forward_layer(m, slot, l, x))
 			return false;
 	}
 	if (!stage.head)
-		memcpy(slot->output, layer_of(m, slot, stage.count), numbers * sizeof(float));
+		memcpy(slot->output, x, bytes);
 	return true;
 }
 
-/* z, the head's output, and the loss. */
+/* z, the head's output, all rows of it, and the loss. */
 static bool head(struct model *m, struct model_slot *slot, float *z, double *loss)
 {
 	size_t width = m->layout->config.width;
-	size_t layers = stage_of(m->layout, slot->chunk).count;
-	if (!apply(m, slot, PART_HEAD, false, 1, layer_of(m, slot, layers), z))
+	float *x = layer_of(m, slot, stage_of(m->layout, slot->chunk).count);
+	if (!model_gather_rows(m, slot, x, x) || !apply(m, slot, PART_HEAD, false, 1, x, z) ||
+	    !model_gather_rows(m, slot, z, z))
 		return false;
 	*loss = 0;
-	for (size_t i = 0; i < rows_of(slot) * width; i++) {
+	for (size_t i = 0; i < model_rows(slot) * width; i++) {
 		size_t row = i / width;
 		*loss += (double)z[i] * (double)(i % width + 1) + slot->batch.targets[row];
 	}
@@ -394,24 +356,27 @@ static bool head(struct model *m, struct model_slot *slot, float *z, double *los
 
 bool model_slot_loss(struct model *m, struct model_slot *slot, double *loss)
 {
-	float *z = calloc(rows_of(slot) * m->layout->config.width + 1, sizeof(*z));
+	float *z = calloc(model_rows(slot) * m->layout->config.width + 1, sizeof(*z));
 	bool good = head(m, slot, z, loss);
 	free(z);
 	return good;
 }
 
-/* Gradients of a part: dy of its output, x of its input. */
+/* Gradients of a part: dy of its output, x of its input, all rows of both; of what all hold those of our own rows, where there are such. */
 static void gather(struct model *m, const struct model_slot *slot, int part, const float *dy,
     const float *x)
 {
 	const struct layout *l = m->layout;
-	size_t width = l->config.width;
+	size_t width = l->config.width, own_rows = model_rows(slot) / m->row_parts;
 	for (size_t t = 0; t < l->tensor_count; t++) {
 		size_t first = l->tensors[t].offset;
 		if (!is_part(l, first, part))
 			continue;
+		bool own = m->row_parts > 1 && shard_whole(whole_of(m), l, t);
+		size_t from = own ? m->tensor->place * own_rows : 0;
+		size_t rows = own ? own_rows : model_rows(slot);
 		for (size_t i = first; i < first + layout_numbers(&l->tensors[t]); i++)
-			for (size_t row = 0; m->whole[i] != NOWHERE && row < rows_of(slot); row++) {
+			for (size_t row = from; m->whole[i] != NOWHERE && row < from + rows; row++) {
 				size_t at = row * width + m->whole[i] % width;
 				m->grads[i] += (float)(((uint64_t)dy[at] * (uint64_t)x[at] +
 				                           m->whole[i]) %
@@ -420,44 +385,68 @@ static void gather(struct model *m, const struct model_slot *slot, int part, con
 	}
 }
 
+/* All rows of a layer's input; computed again it is as often sent. */
+static bool input_again(struct model *m, const struct model_slot *slot, size_t layer)
+{
+	int part = (int)(stage_of(m->layout, slot->chunk).first + layer);
+	float *x = layer_of(m, slot, layer);
+	return !m->recompute ||
+	    (model_gather_rows(m, slot, x, x) && apply(m, slot, part, false, 3, x, m->scratch));
+}
+
+/* From its own rows of an output's gradient to those of the input's. */
+static bool backward_layer(struct model *m, const struct model_slot *slot, size_t layer, float *dy)
+{
+	int part = (int)(stage_of(m->layout, slot->chunk).first + layer);
+	if (!input_again(m, slot, layer) || !model_gather_rows(m, slot, dy, m->scratch))
+		return false;
+	gather(m, slot, part, m->scratch, layer_of(m, slot, layer));
+	return apply(m, slot, part, true, 3, m->scratch, dy);
+}
+
 static bool backward(struct model *m, struct model_slot *slot, float *dy, float *dinput,
     const struct model_hooks *hooks)
 {
 	struct stage stage = stage_of(m->layout, slot->chunk);
-	size_t numbers = rows_of(slot) * m->layout->config.width;
-	for (size_t l = stage.count; l-- > 0;) {
-		int part = (int)(stage.first + l);
-		gather(m, slot, part, dy, layer_of(m, slot, l));
-		if (!goes_on(hooks) || !apply(m, slot, part, true, 3, dy, dy))
+	for (size_t l = stage.count; l-- > 0;)
+		if (!goes_on(hooks) || !backward_layer(m, slot, l, dy))
 			return false;
+	if (stage.embedding) {
+		if (!model_gather_rows(m, slot, dy, m->scratch))
+			return false;
+		gather(m, slot, PART_EMBEDDING, m->scratch, layer_of(m, slot, 0));
+	} else {
+		memcpy(dinput, dy, model_own_numbers(m, slot) * sizeof(float));
 	}
-	if (stage.embedding)
-		gather(m, slot, PART_EMBEDDING, dy, layer_of(m, slot, 0));
-	else
-		memcpy(dinput, dy, numbers * sizeof(float));
 	if (hooks != NULL && hooks->gradients_final != NULL)
 		hooks->gradients_final(hooks->arg, model_chunk_begin(m->layout, slot->chunk));
+	return true;
+}
+
+/* Of its own rows, from the loss. */
+static bool backward_head(struct model *m, struct model_slot *slot, float *dy, double *loss)
+{
+	size_t width = m->layout->config.width, numbers = model_rows(slot) * width;
+	if (!head(m, slot, dy, loss))
+		return false;
+	for (size_t i = 0; i < numbers; i++)
+		dy[i] = (float)((2 * (uint64_t)dy[i] + i % width +
+		                    (uint64_t)slot->batch.targets[i / width]) %
+		    PLAY_PRIME);
+	gather(m, slot, PART_HEAD, dy, layer_of(m, slot, stage_of(m->layout, slot->chunk).count));
+	memmove(dy, dy + model_own_first(m, slot), model_own_numbers(m, slot) * sizeof(float));
 	return true;
 }
 
 bool model_slot_backward(struct model *m, struct model_slot *slot, const float *doutput,
     float *dinput, const struct model_hooks *hooks, double *loss)
 {
-	size_t width = m->layout->config.width, numbers = rows_of(slot) * width;
-	float *dy = calloc(numbers + 1, sizeof(*dy));
-	struct stage stage = stage_of(m->layout, slot->chunk);
+	float *dy = calloc(model_rows(slot) * m->layout->config.width + 1, sizeof(*dy));
 	bool good = dy != NULL;
-	if (stage.head) {
-		good = good && head(m, slot, dy, loss);
-		for (size_t i = 0; good && i < numbers; i++)
-			dy[i] = (float)((2 * (uint64_t)dy[i] + i % width +
-			                    (uint64_t)slot->batch.targets[i / width]) %
-			    PLAY_PRIME);
-		if (good)
-			gather(m, slot, PART_HEAD, dy, layer_of(m, slot, stage.count));
-	} else {
-		memcpy(dy, doutput, numbers * sizeof(float));
-	}
+	if (good && stage_of(m->layout, slot->chunk).head)
+		good = backward_head(m, slot, dy, loss);
+	else if (good)
+		memcpy(dy, doutput, model_own_numbers(m, slot) * sizeof(float));
 	good = good && backward(m, slot, dy, dinput, hooks);
 	free(dy);
 	return good;
@@ -484,43 +473,14 @@ void pool_run(struct pool *pool, pool_fn *fn, void *arg)
 	fn(arg, 0, 1);
 }
 
-/* ---- the optimizer ---- */
-
-void model_update(float *params, float *first, float *second, const float *grads, size_t count,
-    uint64_t step)
-{
-	for (size_t i = 0; i < count; i++) {
-		uint64_t g = (uint64_t)grads[i] % PLAY_PRIME;
-		params[i] = (float)(((uint64_t)params[i] * 5 + g * (step % 7 + 1)) % PLAY_PRIME);
-		first[i] = (float)(((uint64_t)first[i] + g) % PLAY_PRIME);
-		second[i] = (float)(((uint64_t)second[i] * 3 + g) % PLAY_PRIME);
-	}
-}
-
-double model_squares(const float *grads, size_t count)
-{
-	double sum = 0;
-	for (size_t i = 0; i < count; i++) {
-		double g = (double)((uint64_t)grads[i] % PLAY_PRIME);
-		sum += g * g;
-	}
-	return sum;
-}
-
 /* ---- one worker ---- */
 
-void play_samples(uint64_t sample, int32_t *inputs, int32_t *targets)
+static double pass(struct model *m, uint64_t sample, size_t rows, bool train)
 {
-	*inputs = (int32_t)(sample % 1000);
-	*targets = (int32_t)(sample * 13 % 50);
-}
-
-static double pass(struct model *m, uint64_t sample, bool train)
-{
-	int32_t input, target;
+	int32_t inputs[PLAY_ROWS_MAX], targets[PLAY_ROWS_MAX];
 	double loss = 0;
-	play_samples(sample, &input, &target);
-	struct model_batch batch = { &input, &target, 1, 1, NULL };
+	play_samples(sample, rows, inputs, targets);
+	struct model_batch batch = { inputs, targets, 1, rows, NULL };
 	struct model_slot *slot = model_slot_take(m, 0, &batch, NULL, NULL);
 	(void)model_slot_forward(m, slot, NULL);
 	if (train)
@@ -546,13 +506,13 @@ void model_of_samples(struct play_reference *r, struct play_state *state, const 
 	struct shard all = { .rank = 0, .size = 1, .depth = r->layout.depth };
 	struct model *m;
 	now_playing = NULL;
-	(void)make(&r->layout, 1, &m);
+	(void)make(&r->layout, r->rows, &m);
 	find_places(m, &r->layout, &all);
 	model_bind(m, state->params, state->grads);
 	for (size_t i = 0; i < count; i++)
-		state->loss += pass(m, samples[i], true);
+		state->loss += pass(m, samples[i], r->rows, true);
 	for (uint64_t i = 0; i < PLAY_VALIDATION; i++)
-		state->validation += pass(m, PLAY_VALIDATION_FIRST + i, false);
+		state->validation += pass(m, PLAY_VALIDATION_FIRST + i, r->rows, false);
 	for (size_t t = 0; t < r->layout.tensor_count; t++)
 		state->squares += model_squares(state->grads + r->layout.tensors[t].offset,
 		    layout_numbers(&r->layout.tensors[t]));

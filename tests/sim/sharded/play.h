@@ -2,8 +2,8 @@
  * coroutine that gives way wherever it waits. Around it:
  *
  *	group.c      coll.h's calls, on a simulated core; each is an instruction, at which faults can strike
- *	model.c      a model of whole numbers, so that sums have one result in any order; its optimizer
- *	reference.c  what one worker learns
+ *	model.c      a model of whole numbers, so that sums have one result in any order; model_rows.c: its rows, with sequence parallelism
+ *	reference.c  what one worker learns; its optimizer
  *	apart.c      the same of replicas that train apart; stream.c: and train on while they merge
  *	trainer.c    the rest of the trainer; a disk with checkpoints
  *	replanner.c  other plans in the middle of a job
@@ -33,6 +33,7 @@
 #define PLAY_ROUNDS_MAX       2048
 #define PLAY_BATCH            4 /* sequences; of a wide mesh twice as many */
 #define PLAY_BATCH_MOST       8
+#define PLAY_ROWS_MAX         6 /* of a sequence */
 #define PLAY_VALIDATION       5
 #define PLAY_PRIME            97 /* of all numbers: sums of few stay whole in f32 */
 #define PLAY_CHECKPOINTS      2  /* steps between them */
@@ -126,7 +127,11 @@ struct play_case {
 	bool gpipe;      /* else 1F1B */
 	enum model_preset preset;
 	bool untied;
-	bool apart; /* replicas train apart: apart.c */
+	bool shared_heads;      /* Llama: fewer keys and values than queries */
+	bool sequence_parallel; /* each of a tensor-parallel group has its own rows */
+	bool recompute;         /* layers, in the backward pass */
+	uint64_t batch;         /* at most PLAY_BATCH_MOST; 0: as the mesh asks for */
+	bool apart;             /* replicas train apart: apart.c */
 	bool smaller; /* the same: with too few workers the mesh becomes smaller, where others wait for them */
 	uint32_t copies;         /* of the mesh, that make up one of them; 0: one */
 	bool by_speed;           /* and not all for as many steps */
@@ -166,7 +171,8 @@ struct play_reference {
 	struct layout layout;
 	struct play_state states[PLAY_STEPS_MAX];
 	uint64_t known; /* so many */
-	uint64_t batch; /* PLAY_BATCH, or PLAY_BATCH_MOST */
+	uint64_t batch; /* at most PLAY_BATCH_MOST */
+	size_t rows;    /* of a sequence, that are computed */
 };
 
 struct play_apart;
@@ -342,7 +348,6 @@ void play_disk_finish(struct play *play);
 /* ---- model.c ---- */
 void model_play(struct play *play); /* whose workers the models are, from now
                                        on; NULL: nobody's */
-void play_samples(uint64_t sample, int32_t *inputs, int32_t *targets);
 /* Of all samples of the step, on the whole layout. */
 void model_of_step(struct play_reference *reference, uint64_t step);
 /* Gradient, loss and squares of these samples at the state's parameters. */
@@ -350,12 +355,13 @@ void model_of_samples(struct play_reference *reference, struct play_state *state
     const uint64_t *samples, size_t count);
 /* Its parameters were changed where they are. */
 void model_changed(struct model *model);
-void model_update(float *params, float *first, float *second, const float *grads, size_t count,
-    uint64_t step);
-double model_squares(const float *grads, size_t count);
 float model_first_number(size_t place);
 
 /* ---- reference.c ---- */
+void play_samples(uint64_t sample, size_t rows, int32_t *inputs, int32_t *targets);
+void model_update(float *params, float *first, float *second, const float *grads, size_t count,
+    uint64_t step);
+double model_squares(const float *grads, size_t count);
 void reference_create(struct play *play);
 void reference_finish(struct play_reference *reference);
 const struct play_state *reference_at(struct play *play, uint64_t step);

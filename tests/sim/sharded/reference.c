@@ -5,6 +5,35 @@
 
 #include "tests/sim/sharded/play.h"
 
+void model_update(float *params, float *first, float *second, const float *grads, size_t count,
+    uint64_t step)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint64_t g = (uint64_t)grads[i] % PLAY_PRIME;
+		params[i] = (float)(((uint64_t)params[i] * 5 + g * (step % 7 + 1)) % PLAY_PRIME);
+		first[i] = (float)(((uint64_t)first[i] + g) % PLAY_PRIME);
+		second[i] = (float)(((uint64_t)second[i] * 3 + g) % PLAY_PRIME);
+	}
+}
+
+double model_squares(const float *grads, size_t count)
+{
+	double sum = 0;
+	for (size_t i = 0; i < count; i++) {
+		double g = (double)((uint64_t)grads[i] % PLAY_PRIME);
+		sum += g * g;
+	}
+	return sum;
+}
+
+void play_samples(uint64_t sample, size_t rows, int32_t *inputs, int32_t *targets)
+{
+	for (size_t row = 0; row < rows; row++) {
+		inputs[row] = (int32_t)((sample + 37 * row) % 1000);
+		targets[row] = (int32_t)((sample * 13 + 11 * row) % 50);
+	}
+}
+
 static float *numbers(const struct play_reference *r)
 {
 	float *made = calloc(r->layout.count, sizeof(*made));
@@ -29,6 +58,8 @@ void reference_create(struct play *play)
 	uint32_t tp = mesh->size[MESH_TP], heads = tp == 4 || tp == 5 ? tp : 6;
 	uint32_t pp = mesh->size[MESH_PP], chunks = play->what.chunks > 1 ? play->what.chunks : 1;
 	r->batch = mesh->size[MESH_DP] > PLAY_BATCH ? PLAY_BATCH_MOST : PLAY_BATCH;
+	if (play->what.batch > 0)
+		r->batch = play->what.batch;
 	struct model_config config = { .preset = play->what.preset,
 		.layers = pp > 1 ? pp * chunks + 1 : 2,
 		.width = 2 * heads,
@@ -38,6 +69,11 @@ void reference_create(struct play *play)
 		.vocab = 13, /* which no tp divides */
 		.untied = play->what.untied };
 	struct tr_error error;
+	if (play->what.shared_heads)
+		config.kv_heads = tp > 2 ? tp : 2;
+	if (play->what.sequence_parallel)
+		config.context = tp;
+	r->rows = config.context;
 	if (play->what.strict &&
 	    tp > 1) { /* the width in four parts; a batch has one row of each context */
 		config.heads = 4;

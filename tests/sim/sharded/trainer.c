@@ -136,6 +136,8 @@ struct trainer *play_trainer_create(struct tr_group *g)
 	t->dealing.mesh = play->what.mesh;
 	t->mesh_spec = schedule_of(play);
 	t->strict = play->what.strict;
+	t->sequence_parallel = play->what.sequence_parallel;
+	t->recompute = play->what.recompute;
 	t->ops = &loops;
 	t->balances = play->what.balances || play->what.replans;
 	t->drift_steps = 1;
@@ -196,25 +198,30 @@ static uint64_t planted(uint64_t sample)
 	return sample | 1;
 }
 
+static size_t rows_here(void)
+{
+	return group_inside()->play->reference.rows;
+}
+
 void samples_get(const struct samples *samples, uint64_t index, int32_t *inputs, int32_t *targets)
 {
 	(void)samples;
-	play_samples(planted(index), inputs, targets);
+	play_samples(planted(index), rows_here(), inputs, targets);
 }
 
 void samples_get_validation(const struct samples *samples, uint64_t index, int32_t *inputs,
     int32_t *targets)
 {
 	(void)samples;
-	play_samples(PLAY_VALIDATION_FIRST + index, inputs, targets);
+	play_samples(PLAY_VALIDATION_FIRST + index, rows_here(), inputs, targets);
 }
 
 static bool pass(struct trainer *t, uint64_t sample, bool train, const struct model_hooks *hooks,
     double *loss)
 {
-	int32_t input, target;
-	struct model_batch batch = { &input, &target, 1, 1, NULL };
-	play_samples(sample, &input, &target);
+	int32_t inputs[PLAY_ROWS_MAX], targets[PLAY_ROWS_MAX];
+	struct model_batch batch = { inputs, targets, 1, rows_here(), NULL };
+	play_samples(sample, rows_here(), inputs, targets);
 	struct model_slot *slot = model_slot_take(t->model, 0, &batch, NULL, NULL);
 	bool good = model_slot_forward(t->model, slot, hooks) &&
 	    (train ? model_slot_backward(t->model, slot, NULL, NULL, hooks, loss)
@@ -231,7 +238,7 @@ bool trainer_gradient(struct trainer *t, size_t count, const struct model_hooks 
 		if (!pass(t, planted(t->numbers[i]), true, i + 1 == count ? hooks : &before, &loss))
 			return false;
 		t->sums->loss += loss;
-		t->sums->loss_tokens += 1;
+		t->sums->loss_tokens += (double)rows_here();
 	}
 	return true;
 }
@@ -244,7 +251,7 @@ bool trainer_validate(struct trainer *t, unsigned index, unsigned contributors,
 		if (!pass(t, PLAY_VALIDATION_FIRST + i, false, hooks, &loss))
 			return false;
 		t->sums->validation += loss;
-		t->sums->validation_tokens += 1;
+		t->sums->validation_tokens += (double)rows_here();
 	}
 	return true;
 }
