@@ -32,6 +32,7 @@ void trainer_account_resume(struct trainer *t, const struct manifest *manifest)
 		t->account->anew = t->account->cursor;
 	if (!job_sync_is_rare(t->spec->sync))
 		lease_drop_free(t->account);
+	t->account->begun = lease_counted(t->account);
 	t->account->round = 0; /* the numbers of rounds begin again */
 }
 
@@ -155,6 +156,7 @@ static void fill(const struct trainer *t, Traind__V1__SampleRange *rows,
 	account->per_epoch = t->samples.per_epoch;
 	account->given = a->cursor;
 	account->anew = a->anew;
+	account->begun = a->begun;
 	account->last = t->steps * t->batch;
 	for (; count < a->held_count; count++)
 		rows[count] = row(a->held[count].from, a->held[count].to);

@@ -111,6 +111,8 @@ static void test_a_joiner_with_another_checkpoint(void **state)
 		assert_ok(&runs[0]);
 		assert_ok(&runs[1]);
 		assert_same_bits(&runs[0], &runs[1]);
+		for (unsigned p = 0; p < 2; p++)
+			assert_int_equal(runs[p].begun, 4 * begun_at[i] * BATCH);
 		assert_latest(&j, "step-00000016");
 		runs_finish(&w, runs);
 	}

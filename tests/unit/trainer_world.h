@@ -23,7 +23,8 @@ struct peer_run {
 	struct tr_error error;
 	float *params; /* a copy of the end */
 	size_t count;
-	uint64_t age; /* gradients in its moments, if it talked rarely */
+	uint64_t age;   /* gradients in its moments, if it talked rarely */
+	uint64_t begun; /* samples that were counted before, by its account */
 };
 
 static inline void *run_peer(void *arg)
@@ -36,6 +37,7 @@ static inline void *run_peer(void *arg)
 	run->status = trainer_run(t, &run->error);
 	run->count = t->layout.count;
 	run->age = t->outer.age;
+	run->begun = t->account->begun;
 	run->params = calloc(run->count, sizeof(float));
 	memcpy(run->params, t->arrays.params, run->count * sizeof(float));
 	trainer_destroy(t);

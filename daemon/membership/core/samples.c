@@ -32,13 +32,12 @@ const Traind__V1__SampleAccount *samples_of(const struct job *job)
 	return job->progress != NULL ? job->progress->samples : NULL;
 }
 
-/* The job was started again, and goes on with an account that knows less. */
+/* The job was started again, from a checkpoint that knows less: of `now` what it began with, since a round may have been added to it. */
 static void say_uncounted(struct membership *m, const struct job *job,
     const Traind__V1__SampleAccount *before, const Traind__V1__SampleAccount *now)
 {
 	char text[REASON_MAX];
-	uint64_t counted = counted_of(before), still = counted_of(now);
-	/* Of the first round after the restart some are in `now` already. */
+	uint64_t counted = counted_of(before), still = now->begun;
 	if (counted <= still)
 		return;
 	(void)snprintf(text, sizeof(text),
