@@ -314,6 +314,68 @@ static void a_job_whose_node_is_gone_goes_elsewhere(void **state)
 	world_finish(&w);
 }
 
+/* Node 2 went while the job trained on; the last worker dies 7 s later, on a node that stays. */
+static void a_node_is_waited_for_since_it_went(void **state)
+{
+	struct world w;
+	const uint64_t nodes[] = { 1, 2 }, first[] = { 1 };
+	(void)state;
+	three_nodes_of(&w, 1);
+	world_closed(&w, 3, "reset by peer");
+	submit(&w, 1, "a", planned_spec(nodes, 2, 1));
+	for (uint64_t c = 1; c <= 2; c++)
+		ready(&w, c, 4, 4 + c, 0);
+	for (uint64_t c = 1; c <= 2; c++)
+		report(&w, c, 4, 4 + c, 1, 0, 0, 0, 0, false, 0, 0);
+	world_closed(&w, 2, "reset by peer");
+	report(&w, 1, 4, 5, 2, 1, 0, 1, 1, false, 0, 0);
+	pass(&w, 7000, first, 1);
+	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING);
+	exited(&w, 1, 1, 5, 0, 9, "");
+	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	pass(&w, 2500, first, 1);
+	assert_true(has_reason(&w, 1, "node-2, as planned, which is not there"));
+	pass(&w, 1000, first, 1);
+	assert_int_equal(events_with(&w, 1, "is not there: 1 of 2 workers start, on 1 node"), 1);
+	world_finish(&w);
+}
+
+/* Longer away than anybody waits for it. */
+static void a_node_that_went_long_ago_is_not_waited_for(void **state)
+{
+	struct world w;
+	const uint64_t nodes[] = { 1, 2 }, others[] = { 1, 3 };
+	(void)state;
+	three_nodes_of(&w, 1);
+	world_closed(&w, 2, "reset by peer");
+	pass(&w, 11000, others, 2);
+	submit(&w, 1, "a", planned_spec(nodes, 2, 1));
+	assert_int_equal(events_with(&w, 1, "is not there: 2 of 2 workers start, on 2 nodes"), 1);
+	world_finish(&w);
+}
+
+/* Since when a node is gone that was when memberd began is not known then. */
+static void a_memberd_that_starts_again_waits_for_its_nodes(void **state)
+{
+	struct world w;
+	const uint64_t nodes[] = { 1, 2 }, others[] = { 11, 13 };
+	(void)state;
+	three_nodes_of(&w, 1);
+	world_closed(&w, 2, "reset by peer");
+	world_restart(&w);
+	world_lead(&w);
+	world_forget(&w);
+	hello(&w, 11, 1, 101, 1);
+	hello(&w, 13, 3, 103, 1);
+	pass(&w, 6000, others, 2);
+	submit(&w, 1, "a", planned_spec(nodes, 2, 1));
+	pass(&w, 3500, others, 2);
+	assert_true(has_reason(&w, 1, "node-2, as planned, which is not there"));
+	pass(&w, 1000, others, 2);
+	assert_int_equal(events_with(&w, 1, "is not there: 2 of 2 workers start, on 2 nodes"), 1);
+	world_finish(&w);
+}
+
 static void a_node_that_comes_back_has_its_workers(void **state)
 {
 	struct world w;
@@ -429,6 +491,9 @@ int main(void)
 		cmocka_unit_test(the_slowest_link_is_named),
 		cmocka_unit_test(slow_layers_are_said),
 		cmocka_unit_test(a_job_whose_node_is_gone_goes_elsewhere),
+		cmocka_unit_test(a_node_is_waited_for_since_it_went),
+		cmocka_unit_test(a_node_that_went_long_ago_is_not_waited_for),
+		cmocka_unit_test(a_memberd_that_starts_again_waits_for_its_nodes),
 		cmocka_unit_test(a_node_that_comes_back_has_its_workers),
 		cmocka_unit_test(with_too_few_slots_fewer_workers_start),
 		cmocka_unit_test(a_replacement_comes_where_there_are_more_than_planned),

@@ -36,6 +36,7 @@ static void lead(struct membership *m)
 	m->looked_ms = m->now_ms;
 	for (size_t i = 0; i < m->nodes.count; i++) {
 		struct node *node = m->nodes.items[i];
+		node->soft.gone_ms = m->now_ms;
 		if (!node->lost)
 			node->soft.awaited_ms = m->now_ms + m->options.reconnect_grace_ms;
 	}

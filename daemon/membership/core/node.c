@@ -121,7 +121,7 @@ static void attach(struct membership *m, struct node *node, uint64_t conn,
 		action_close(m, node->soft.lifeline,
 		    "replaced by a newer connection of the same node");
 	node->soft.conn = conn;
-	node->soft.lifeline = 0;
+	node->soft.gone_ms = node->soft.lifeline = 0;
 	node->soft.heard_ms = m->now_ms;
 	node->soft.beaten = false;
 	node->soft.awaited_ms = 0;
@@ -275,6 +275,7 @@ void node_lose(struct membership *m, struct node *node, const char *reason)
 	if (node->soft.lifeline != 0)
 		action_close(m, node->soft.lifeline, node->soft.closing);
 	node->soft.conn = node->soft.lifeline = 0;
+	node->soft.gone_ms = node->soft.gone_ms != 0 ? node->soft.gone_ms : m->now_ms;
 	node->soft.awaited_ms = 0;
 	append_gone(m, node);
 	char text[REASON_MAX];
@@ -338,6 +339,7 @@ void node_closed(struct membership *m, uint64_t conn, const char *reason)
 	if (node == NULL)
 		return;
 	node->soft.conn = 0;
+	node->soft.gone_ms = m->now_ms;
 	/* It gave us up while we stood still, and is about to dial again: as after a restart. */
 	if (m->woke_ms != 0 && m->now_ms - m->woke_ms < m->options.heartbeat_timeout_ms) {
 		node->soft.lifeline = 0;

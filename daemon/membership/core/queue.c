@@ -172,6 +172,21 @@ static uint32_t least_workers(const struct job *job)
 	    : 1;
 }
 
+/* When the last one went of those of its plan that are not there. Of one that memberd never saw, or that is there without a slot: when the job was first looked at. */
+static uint64_t went_ms(const struct membership *m, const struct job *job, struct table *table)
+{
+	const uint64_t seen_ms = job->soft.gone_ms != 0 ? job->soft.gone_ms : m->now_ms;
+	uint64_t last = 0;
+	for (size_t rank = 0; rank < job->spec->plan->n_nodes; rank++) {
+		const struct node *node = state_node(m, job->spec->plan->nodes[rank]);
+		bool went = node != NULL && node->soft.gone_ms != 0;
+		uint64_t since = went ? node->soft.gone_ms : seen_ms;
+		if (row_of(table, job->spec->plan->nodes[rank]) == NULL && since > last)
+			last = since;
+	}
+	return last;
+}
+
 uint64_t queue_elsewhere_ms(const struct job *job)
 {
 	bool waits = job->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED &&
@@ -187,8 +202,7 @@ static enum placed place_elsewhere(struct membership *m, struct job *job, struct
 	uint32_t workers = (uint32_t)wanted->n_nodes, least = least_workers(job), placed = 0,
 	         least_nodes = job->spec->mesh->min_nodes > 0 ? job->spec->mesh->min_nodes : 1;
 	char text[REASON_MAX];
-	if (job->soft.gone_ms == 0)
-		job->soft.gone_ms = m->now_ms;
+	job->soft.gone_ms = went_ms(m, job, table);
 	if (m->now_ms < queue_elsewhere_ms(job)) {
 		job_wait(m, job,
 		    "needs a free slot more on %s, as planned, which is not there; if it does not "

@@ -101,6 +101,8 @@ struct node {
 		uint64_t heard_ms; /* last sign of life */
 		bool beaten; /* on this connection: what it says behind Welcome came before that */
 		uint64_t started_ms; /* when it last started a worker */
+		uint64_t
+		    gone_ms; /* since when it is not, as far as this memberd knows; 0: it is, or was not seen to go */
 		uint64_t awaited_ms; /* after a restart: until then it may come back; 0: not awaited */
 		uint64_t acked_ms; /* when it last had an answer to a heartbeat */
 		uint32_t apart_ms; /* as it was told then */
@@ -222,7 +224,7 @@ struct job {
 			uint64_t start_ms; /* the least that a worker took to be ready; 0: not known */
 		} late;
 		uint64_t
-		    gone_ms; /* since when a node of its plan is not there, while it is queued; 0: all are */
+		    gone_ms; /* when the last went of its plan's nodes that are not there, while it is queued; 0: all are */
 		uint64_t events_from_ms; /* window of the limit on events */
 		unsigned events_in_window;
 		uint64_t last_lost; /* peer; 0: not known, memberd has just begun to lead */
