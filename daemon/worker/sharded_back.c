@@ -351,6 +351,9 @@ void sharded_go_back(struct trainer *t, const struct tr_round *round)
 	t->counters->skipped = skipped;
 	t->account->round = round->round;
 	memcpy(s->state->lr_base, s->back->lr_base, sizeof(s->back->lr_base));
+	/* Of what was undone no merge is left, nor what it cost, as after a restart. */
+	s->state->costs = s->back->costs;
+	s->state->costs.step = to - t->counters->start;
 	s->state->born = 0;
 	s->state->gathered = to;
 	s->put_by = 0;

@@ -15,6 +15,7 @@ struct manifest trainer_manifest(const struct trainer *t)
 		.tokens = t->counters->tokens,
 		.age = t->sharded->apart != NULL ? t->sharded->apart->moments.age
 		                                 : t->counters->step,
+		.costs = costs_to_save(&t->sharded->state->costs),
 		.account = *t->account };
 	(void)sharded_lr_base(t, manifest.lr_base);
 	return manifest;

@@ -387,10 +387,25 @@ void trainer_account_note(struct trainer *t, uint64_t round, size_t count)
 	(void)count;
 }
 
-/* What the others' steps took is no time of a merge. */
+/* Of those that lead to the job's step; by time a merge has any number of steps. */
+static uint64_t merges_by_now(const struct trainer *t)
+{
+	const struct sharded_apart *a = t->sharded->apart;
+	uint64_t each = a->options.inner_steps;
+	if (a->stream.on)
+		return t->sharded->state->merges;
+	return a->options.inner_seconds > 0 ? t->sharded->state->costs.merges
+	                                    : (t->counters->step + each - 1) / each;
+}
+
+/* What the others' steps took is no time of a merge, and what was undone is none. */
 static void check_costs(struct trainer *t)
 {
 	const struct apart_part *part = t->sharded->apart != NULL ? sharded_apart_part(t) : NULL;
+	if (t->sharded->apart != NULL && t->sharded->state->costs.merges != merges_by_now(t))
+		sim_violation(t->group->sim, "S2: n%u counts %lu merges up to step %lu, not %lu",
+		    t->group->number, (unsigned long)t->sharded->state->costs.merges,
+		    (unsigned long)t->counters->step, (unsigned long)merges_by_now(t));
 	if (part != NULL && !part->trains && t->sharded->apart->said.flight_s > 0)
 		sim_violation(t->group->sim, "S2: n%u sat a merge out, and says it took %g s",
 		    t->group->number, t->sharded->apart->said.flight_s);
