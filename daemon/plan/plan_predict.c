@@ -226,10 +226,11 @@ static tr_status run_replica(struct plan_layout *l, struct plan *plan, uint32_t 
 
 tr_status plan_predict(struct plan_layout *l, struct plan *plan, struct tr_error *error)
 {
-	struct replica *replica = calloc(1,
-	    sizeof(*replica) + (size_t)l->pp * l->pp * sizeof(uint32_t));
+	struct replica *replica;
 	tr_status st = TR_OK;
 
+	plan_refill(l, plan); /* whichever plan it was laid out for last */
+	replica = calloc(1, sizeof(*replica) + (size_t)l->pp * l->pp * sizeof(uint32_t));
 	if (replica == NULL)
 		return tr_error_set(error, TR_ENOMEM, "no memory to predict a step");
 	plan->times = (struct plan_times){ 0 };

@@ -13,7 +13,7 @@
 /* Layers of each stage, by what its workers compute and hold, and microbatches of each replica, so that all end together. Where the layers fit
  * in no way, they are split by time alone, and the plan does not fit. */
 void plan_fill(struct plan_layout *layout, struct plan *plan);
-/* After layers or microbatches were changed: stage times anew. */
+/* Stage times of this plan, for what is asked of the layout itself. */
 void plan_refill(struct plan_layout *layout, const struct plan *plan);
 
 /* Time of a step, without its idle links: near, and cheap. */
@@ -26,7 +26,7 @@ double plan_update_s(const struct plan_layout *layout, const struct plan *plan, 
  * the commit. */
 double plan_after_reduction_s(const struct plan_layout *layout, const struct plan *plan);
 
-/* plan->times and plan->memory_*. TR_EINVAL: the schedule cannot be; TR_ENOMEM. */
+/* plan->times and plan->memory_*, of the placement, layers and microbatches that the plan has. TR_EINVAL: the schedule cannot be; TR_ENOMEM. */
 tr_status plan_predict(struct plan_layout *layout, struct plan *plan, struct tr_error *error);
 
 /* No plan of this choice takes less on this cluster, whatever its placement: work over all speed, and one microbatch's way. */

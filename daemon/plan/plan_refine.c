@@ -118,7 +118,6 @@ static bool move_layers(struct refining *r)
 				continue;
 			if (!may_go_on(r))
 				return better;
-			plan_refill(r->l, &next);
 			better = take_if_better(r, &next) || better;
 		}
 	}
@@ -144,7 +143,6 @@ static bool move_microbatches(struct refining *r)
 			next.microbatches_of[to]++;
 			if (r->l->in->runnable && !plan_dealing_feeds(r->l->in, &next))
 				continue;
-			plan_refill(r->l, &next);
 			better = take_if_better(r, &next) || better;
 		}
 	}

@@ -372,10 +372,8 @@ static tr_status predict(const struct ground *g, struct plan *plan, struct tr_er
 
 	if (layout != NULL && plan_layout_cost(layout, &plan->choice, NULL) == NULL)
 		st = tr_error_set(error, TR_EINVAL, "what the plan in force costs is not known");
-	if (st == TR_OK) {
-		plan_refill(layout, plan);
+	if (st == TR_OK)
 		st = plan_predict(layout, plan, error);
-	}
 	plan_layout_destroy(layout);
 	return st;
 }
