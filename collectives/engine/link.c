@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "collectives/engine/lifeline.h"
+#include "collectives/engine/redial.h"
 #include "collectives/transport/address.h"
 #include "collectives/transport/conn.h"
 #include "collectives/transport/tcp_path.h"
@@ -25,6 +26,7 @@
 #define BEHIND_LOOK_MS 1 /* whether what it said was done meanwhile */
 
 static void dial(struct link *link);
+static void dial_beside(struct link *link);
 
 /* ---- sending */
 
@@ -76,6 +78,12 @@ static bool beat_due(const struct link *link)
 	    tcp_path_get(conn_socket(link->conn), &path) && path.waits;
 }
 
+/* False: it has one, or none is due. */
+static bool lacks_answer(const struct link *link, struct tcp_path *path)
+{
+	return link->conn != NULL && tcp_path_get(conn_socket(link->conn), path) && redial_due(path);
+}
+
 static void beat(uv_timer_t *timer)
 {
 	struct link *link = timer->data;
@@ -89,6 +97,8 @@ static void beat(uv_timer_t *timer)
 		conn_close(link->conn, reason);
 		return;
 	}
+	if (link->fresh == NULL && !uv_is_active((uv_handle_t *)&link->retry))
+		dial_beside(link);
 	if (!link->welcomed)
 		return;
 	char words[LIFELINE_WORDS_MAX];
@@ -140,6 +150,8 @@ static void welcomed(struct link *link, const Traind__Peer__Welcome *welcome)
 	    link->was_welcomed ? "back with" : "registered with", link->address);
 	link->complained = false;
 	link->was_welcomed = true;
+	for (size_t i = 0; i < LINK_PAST_MAX; i++)
+		conn_close(link->past[i], "replaced by a newer connection");
 	lifeline_tie(link->lifeline, conn_peer_name(link->conn), welcome->node_id,
 	    link->incarnation);
 	link->callbacks->welcome(link->arg, welcome);
@@ -194,9 +206,10 @@ static void breathed(uv_timer_t *timer)
 static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_t *payload,
     size_t bytes, struct tr_error *error)
 {
-	(void)conn;
 	struct link *link = arg;
 	struct unpack_budget budget;
+	if (conn != link->conn)
+		return TR_OK; /* what memberd knows of us now is in the NodeHello after it */
 	if (type != FRAME_TO_NODE)
 		return tr_error_set(error, TR_EPROTO, "frame of type %u, expected ToNode", type);
 	bool behind = link->callbacks->behind != NULL && link->callbacks->behind(link->arg);
@@ -218,9 +231,42 @@ static tr_status frame(void *arg, struct conn *conn, uint16_t type, const uint8_
 
 /* ---- dialling */
 
+/* A free place; `conn`: its. NULL: there is none. */
+static struct conn **past_of(struct link *link, const struct conn *conn)
+{
+	size_t i = 0;
+	while (i < LINK_PAST_MAX && link->past[i] != conn)
+		i++;
+	return i < LINK_PAST_MAX ? &link->past[i] : NULL;
+}
+
+/* False: what it was dialled beside is heard again. */
+static bool replace(struct link *link, struct conn *fresh)
+{
+	struct tcp_path path;
+	struct conn **place = past_of(link, NULL);
+	if (!lacks_answer(link, &path) || place == NULL) {
+		conn_close(fresh, "not needed any more");
+		return false;
+	}
+	*place = link->conn;
+	link->conn = fresh;
+	link->fresh = NULL;
+	if (!link->welcomed)
+		return true;
+	log_warn("link",
+	    "memberd at %s went away: no answer for %.1f s, but on a new connection; work goes on",
+	    link->address, path.quiet_ms / 1000.0);
+	link->welcomed = false;
+	link->callbacks->lost(link->arg);
+	return true;
+}
+
 static void connected(void *arg, struct conn *conn)
 {
 	struct link *link = arg;
+	if (conn == link->fresh && !replace(link, conn))
+		return;
 	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
 	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
 	link->conn = conn;
@@ -236,17 +282,26 @@ static void connected(void *arg, struct conn *conn)
 
 static void retry(uv_timer_t *timer)
 {
-	dial(timer->data);
+	struct link *link = timer->data;
+	if (link->conn == NULL)
+		dial(link);
+	else
+		dial_beside(link);
 }
 
-/* Half to all of the back-off, so that a cluster does not come back in step. */
-static void retry_later(struct link *link)
+/* Half to all of it, so that a cluster does not come back in step. */
+static void retry_within(struct link *link, uint64_t most_ms)
 {
 	link->random = link->random * 6364136223846793005u + 1442695040888963407u;
-	uint64_t wait_ms = link->backoff_ms / 2 + (link->random >> 33) % (link->backoff_ms / 2 + 1);
+	(void)uv_timer_start(&link->retry, retry,
+	    most_ms / 2 + (link->random >> 33) % (most_ms / 2 + 1), 0);
+}
+
+static void retry_later(struct link *link)
+{
+	retry_within(link, link->backoff_ms);
 	link->backoff_ms = link->backoff_ms * 2 < BACKOFF_MOST_MS ? link->backoff_ms * 2
 	                                                          : BACKOFF_MOST_MS;
-	(void)uv_timer_start(&link->retry, retry, wait_ms, 0);
 }
 
 /* Not before memberd has closed the link: it has heard our farewell then. */
@@ -258,9 +313,25 @@ static void cut_lifeline(struct link *link)
 	link->tls = NULL;
 }
 
+/* True: it is not the one that counts. */
+static bool closed_beside(struct link *link, const struct conn *conn)
+{
+	struct conn **past = past_of(link, conn);
+	if (past != NULL)
+		*past = NULL;
+	if (conn == link->fresh) {
+		link->fresh = NULL;
+		if (!link->closing && !link->given_up)
+			retry_within(link, REDIAL_PAUSE_MS);
+	}
+	return conn != link->conn;
+}
+
 static void closed(void *arg, struct conn *conn, const char *reason)
 {
 	struct link *link = arg;
+	if (closed_beside(link, conn))
+		return;
 	bool was_welcomed = link->welcomed;
 	link->conn = NULL;
 	link->welcomed = false;
@@ -269,8 +340,10 @@ static void closed(void *arg, struct conn *conn, const char *reason)
 		return;
 	}
 	(void)uv_timer_stop(&link->beat);
-	if (link->given_up)
+	if (link->given_up) {
+		conn_close(link->fresh, "refused");
 		return;
+	}
 	/* Once, not at each try. */
 	static const char unreachable[] = "cannot reach ";
 	size_t skip = strncmp(reason, unreachable, strlen(unreachable)) == 0 ? strlen(unreachable)
@@ -287,17 +360,35 @@ static void closed(void *arg, struct conn *conn, const char *reason)
 		link->callbacks->lost(link->arg);
 	else if (link->callbacks->failed != NULL)
 		link->callbacks->failed(link->arg, reason);
-	retry_later(link);
+	link->conn = link->fresh; /* it is being dialled already */
+	link->fresh = NULL;
+	if (link->conn == NULL)
+		retry_later(link);
 }
 
-static void dial(struct link *link)
+static tr_status begin_dial(struct link *link, struct conn **conn, struct tr_error *error)
 {
 	static const struct conn_callbacks callbacks = { .frame = frame,
 		.connected = connected,
 		.closed = closed };
+	tr_status st = conn_dial(link->loop, link->address, link->tls, &callbacks, link, conn,
+	    error);
+	if (st == TR_OK)
+		conn_set_dial_patience(*conn, redial_patience_ms(link->rtt_s));
+	return st;
+}
+
+static void dial_beside(struct link *link)
+{
+	struct tcp_path path;
+	if (lacks_answer(link, &path) && begin_dial(link, &link->fresh, NULL) != TR_OK)
+		retry_within(link, REDIAL_PAUSE_MS);
+}
+
+static void dial(struct link *link)
+{
 	struct tr_error error;
-	if (conn_dial(link->loop, link->address, link->tls, &callbacks, link, &link->conn,
-	        &error) == TR_OK)
+	if (begin_dial(link, &link->conn, &error) == TR_OK)
 		return;
 	if (!link->complained)
 		log_warn("link", "%s; trying again", error.text);
@@ -337,6 +428,9 @@ void link_close(struct link *link, const char *reason)
 	uv_close((uv_handle_t *)&link->retry, NULL);
 	uv_close((uv_handle_t *)&link->beat, NULL);
 	uv_close((uv_handle_t *)&link->breath, NULL);
+	conn_close(link->fresh, reason);
+	for (size_t i = 0; i < LINK_PAST_MAX; i++)
+		conn_close(link->past[i], reason);
 	if (link->conn != NULL && link->welcomed)
 		conn_finish(link->conn, reason);
 	else if (link->conn != NULL)

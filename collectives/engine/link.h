@@ -1,5 +1,8 @@
 /* The connection to memberd and the lifeline beside it (lifeline.h): dialled for ever, from 50 ms to 1 s apart, with NodeHello first and heartbeats on it. What is
  * sent while memberd is away is dropped: after NodeHello memberd knows what this node hosts, and engines repeat what counts.
+ *
+ * While what is sent on it has no answer from the other end's kernel (redial.h) memberd is dialled anew beside it. The connection that has an answer first is the one that counts. If that is the
+ * new one NodeHello follows on it, and what still comes on the old one is heard no more; but that stays open until memberd says welcome: memberd takes a node whose connection closes for lost.
  */
 #ifndef TR_COLLECTIVES_ENGINE_LINK_H
 #define TR_COLLECTIVES_ENGINE_LINK_H
@@ -34,13 +37,17 @@ struct link_callbacks {
 	bool (*behind)(void *arg);
 };
 
+#define LINK_PAST_MAX 4
+
 struct link {
 	uv_loop_t *loop;
 	char address[TR_ADDRESS_MAX];
 	struct tls_context *tls; /* NULL: plain */
 	const struct link_callbacks *callbacks;
 	void *arg;
-	struct conn *conn; /* NULL: between two dials */
+	struct conn *conn;  /* NULL: between two dials */
+	struct conn *fresh; /* dialled beside it; NULL: none */
+	struct conn *past[LINK_PAST_MAX]; /* replaced, until memberd's welcome */
 	uv_timer_t retry, beat, breath;
 	uint64_t backoff_ms, random;
 	bool welcomed, complained, was_welcomed, closing;

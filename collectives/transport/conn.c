@@ -245,6 +245,11 @@ void conn_set_patience(struct conn *conn, uint32_t patience_ms)
 		watch_answers(conn);
 }
 
+void conn_set_dial_patience(struct conn *conn, uint32_t patience_ms)
+{
+	conn->dial_ms = patience_ms;
+}
+
 void conn_open(struct conn *conn)
 {
 	conn->state = conn->finish_asked ? CONN_FINISHING : CONN_OPEN;

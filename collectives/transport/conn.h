@@ -101,6 +101,8 @@ int conn_socket(const struct conn *conn); /* -1: none, now */
  * again, not a sign of life: the way is cut) before the connection is closed with "no answer for 1.2 s". Without this:
  * TR_CONN_DIAL_TIMEOUT_MS and TR_CONN_SILENT_MS. */
 void conn_set_patience(struct conn *conn, uint32_t patience_ms);
+/* Right after a dial: how long its kernel at each address may take to answer; what follows (TLS, a relay) has its time from then on, as without this. 0: no such limit. */
+void conn_set_dial_patience(struct conn *conn, uint32_t patience_ms);
 
 /* For a thread other than the loop's: nothing. Post to the loop first. */
 

@@ -105,6 +105,14 @@ void conn_dial_joined(struct conn *conn)
 		connected(conn);
 }
 
+static void on_timeout(uv_timer_t *timer);
+
+static void start_timer(struct conn *conn)
+{
+	(void)uv_timer_start(&conn->timer, on_timeout,
+	    conn->patience_ms > 0 ? conn->patience_ms : TR_CONN_DIAL_TIMEOUT_MS, 0);
+}
+
 void conn_dial_ready(struct conn *conn)
 {
 	if (conn->state == CONN_SHAKING) {
@@ -119,18 +127,13 @@ void conn_dial_ready(struct conn *conn)
 	socklen_t length = sizeof(cause);
 	if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &cause, &length) != 0)
 		cause = errno;
-	if (cause != 0)
+	if (cause != 0) {
 		conn_dial_failed(conn, strerror(cause));
-	else
-		conn_dial_joined(conn);
-}
-
-static void on_timeout(uv_timer_t *timer);
-
-static void start_timer(struct conn *conn)
-{
-	(void)uv_timer_start(&conn->timer, on_timeout,
-	    conn->patience_ms > 0 ? conn->patience_ms : TR_CONN_DIAL_TIMEOUT_MS, 0);
+		return;
+	}
+	if (conn->dial_ms > 0)
+		start_timer(conn);
+	conn_dial_joined(conn);
 }
 
 /* Timers come before sockets in a turn of the loop: of a loop that stood still (a busy machine, SIGSTOP) the kernel may have the answer. */
@@ -171,6 +174,8 @@ static int attempt(struct conn *conn, const struct sockaddr *sa, socklen_t lengt
 		return ENOMEM;
 	conn_poll(conn);
 	start_timer(conn);
+	if (conn->dial_ms > 0)
+		(void)uv_timer_start(&conn->timer, on_timeout, conn->dial_ms, 0);
 	return 0;
 }
 

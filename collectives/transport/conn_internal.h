@@ -65,6 +65,7 @@ struct conn {
 	bool bulk; /* the last frame was placed: little is read ahead */
 	struct lane_counters counters;
 	uint32_t patience_ms; /* 0: the limits of limits.h */
+	uint32_t dial_ms;     /* for an answer to a dial; 0: as patience_ms */
 	char peer_name[TR_ADDRESS_MAX];
 	char reason[256];
 	/* dialling */

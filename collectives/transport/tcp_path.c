@@ -17,6 +17,9 @@ bool tcp_path_get(int fd, struct tcp_path *path)
 	path->retransmits = info.tcpi_total_retrans;
 	path->mends_loss = info.tcpi_ca_state > TCP_CA_Disorder;
 	path->waits = info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0;
+	path->resent = info.tcpi_retransmits;
+	path->quiet_ms = info.tcpi_last_ack_recv;
+	path->rto_us = info.tcpi_rto >> (info.tcpi_backoff % 32);
 	path->acked_bytes = info.tcpi_bytes_acked;
 	path->bytes_per_s = info.tcpi_delivery_rate;
 	path->full = !info.tcpi_delivery_rate_app_limited;

@@ -11,6 +11,9 @@ struct tcp_path {
 	uint32_t retransmits;
 	bool mends_loss; /* now: its window is a smaller one */
 	bool waits;      /* something that was sent has no answer yet */
+	uint32_t resent;   /* in a row, as there was no answer to it */
+	uint32_t quiet_ms; /* since an answer of any kind */
+	uint32_t rto_us;   /* after which it is sent again for the first time */
 	uint64_t acked_bytes;
 	uint64_t bytes_per_s; /* delivered lately; 0: unknown */
 	bool full; /* bytes_per_s is what the path carries: all the time there was more to send */
