@@ -108,6 +108,30 @@ static void its_process_is_still_ending(void **state)
 	world_finish(&w);
 }
 
+/* Put out by its silence and a member's words. That its node is lost, too, is known a moment later, when there is no view to say so. */
+static void its_node_is_silent(void **state)
+{
+	struct world w;
+	Traind__Peer__LinkLost lost = TRAIND__PEER__LINK_LOST__INIT;
+	(void)state;
+	training(&w);
+	world_tick(&w, 250);
+	for (int i = 0; i < 4; i++) {
+		heartbeat(&w, 1);
+		heartbeat(&w, 2);
+		world_tick(&w, 250);
+	}
+	lost.group = 4;
+	lost.view = 1;
+	lost.peer = 5;
+	lost.lost = 7;
+	lost.reason = (char *)(uintptr_t) "silent for 1.0 s";
+	MESSAGE(&w, 1, LINK_LOST, link_lost, &lost);
+	install(&w, 2, first_two, 2);
+	assert_true(nobody_follows(&w, 1, 2));
+	world_finish(&w);
+}
+
 /* memberd has just begun to lead: a node may come back. */
 static void a_node_may_come_back(void **state)
 {
@@ -146,6 +170,7 @@ int main(void)
 		cmocka_unit_test(one_of_two_is_followed),
 		cmocka_unit_test(its_process_crashed),
 		cmocka_unit_test(its_process_is_still_ending),
+		cmocka_unit_test(its_node_is_silent),
 		cmocka_unit_test(a_node_may_come_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

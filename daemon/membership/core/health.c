@@ -152,6 +152,12 @@ uint64_t health_timeout_ms(const struct membership *m, const struct node *node)
 	return far_ms > m->options.heartbeat_timeout_ms ? far_ms : m->options.heartbeat_timeout_ms;
 }
 
+uint64_t health_doubt_ms(const struct membership *m, const struct node *node)
+{
+	uint64_t silent_ms = m->now_ms - node->soft.heard_ms;
+	return silent_ms >= health_timeout_ms(m, node) / 2 ? silent_ms : 0;
+}
+
 static void node_silence(struct membership *m, struct node *node)
 {
 	char text[REASON_MAX];

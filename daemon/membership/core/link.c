@@ -32,8 +32,8 @@ static void both_silent(struct membership *m, struct group *group, const struct 
 	const struct node *node = about != NULL ? state_node(m, about->node) : NULL;
 	if (node == NULL || node->soft.conn == 0)
 		return;
-	uint64_t silent_ms = m->now_ms - node->soft.heard_ms;
-	if (silent_ms < health_timeout_ms(m, node) / 2)
+	uint64_t silent_ms = health_doubt_ms(m, node);
+	if (silent_ms == 0)
 		return;
 	char text[REASON_MAX];
 	(void)snprintf(text, sizeof(text), "silent for %.1f s; peer p%llu: %.150s",

@@ -528,14 +528,14 @@ void queue_grow(struct membership *m, struct job *job)
 	free(table.nodes);
 }
 
-/* Its process has not ended, or its node may be there again. */
+/* Its process has not ended, or its node may be there again. Not where that is silent: its peer was put out before it is itself, and nobody makes a view for that. */
 static bool slot_may_come(const struct membership *m, const struct job *job)
 {
 	for (size_t i = 0; i < job->peers.count; i++) {
 		const struct peer *peer = job->peers.items[i];
 		const struct node *node = state_node(m, peer->node);
 		if (node != NULL && node->soft.conn != 0 && !state_peer_live(peer) &&
-		    peer_holds_slot(m, peer))
+		    peer_holds_slot(m, peer) && health_doubt_ms(m, node) == 0)
 			return true;
 	}
 	for (size_t i = 0; i < m->nodes.count; i++) {

@@ -386,6 +386,8 @@ void health_heartbeat(struct membership *m, struct node *node,
 void health_think(struct membership *m);
 /* Silence after which the node is lost: what is configured, more over a long way. */
 uint64_t health_timeout_ms(const struct membership *m, const struct node *node);
+/* How long it has been silent, if that is half of what is allowed or more: who asks reckons with its loss. Else 0. */
+uint64_t health_doubt_ms(const struct membership *m, const struct node *node);
 void health_paused(struct membership *m, uint64_t gap_ms);
 uint64_t health_deadline_ms(const struct membership *m);
 
