@@ -81,7 +81,8 @@ static bool beat_due(const struct link *link)
 /* False: it has one, or none is due. */
 static bool lacks_answer(const struct link *link, struct tcp_path *path)
 {
-	return link->conn != NULL && tcp_path_get(conn_socket(link->conn), path) && redial_due(path);
+	return link->conn != NULL && tcp_path_get(conn_socket(link->conn), path) &&
+	    redial_due(path);
 }
 
 static void beat(uv_timer_t *timer)

@@ -45,8 +45,8 @@ struct link {
 	struct tls_context *tls; /* NULL: plain */
 	const struct link_callbacks *callbacks;
 	void *arg;
-	struct conn *conn;  /* NULL: between two dials */
-	struct conn *fresh; /* dialled beside it; NULL: none */
+	struct conn *conn;                /* NULL: between two dials */
+	struct conn *fresh;               /* dialled beside it; NULL: none */
 	struct conn *past[LINK_PAST_MAX]; /* replaced, until memberd's welcome */
 	uv_timer_t retry, beat, breath;
 	uint64_t backoff_ms, random;

@@ -9,8 +9,8 @@ struct tcp_path {
 	uint32_t rtt_us;     /* least one seen: what queues add is not the path's */
 	uint32_t now_rtt_us; /* lately */
 	uint32_t retransmits;
-	bool mends_loss; /* now: its window is a smaller one */
-	bool waits;      /* something that was sent has no answer yet */
+	bool mends_loss;   /* now: its window is a smaller one */
+	bool waits;        /* something that was sent has no answer yet */
 	uint32_t resent;   /* in a row, as there was no answer to it */
 	uint32_t quiet_ms; /* since an answer of any kind */
 	uint32_t rto_us;   /* after which it is sent again for the first time */
