@@ -85,6 +85,10 @@ class Place:
         """Frames to and from it are lost in the bridge; nobody is told."""
         self.lab.inside("bridge", "link", "set", "dev", self.port, "state", "0")
 
+    def come_back(self):
+        """After `vanish`; nobody is told that either."""
+        self.lab.inside("bridge", "link", "set", "dev", self.port, "state", "3")
+
     def lose_what_it_sends_to(self, other):
         self.inside("ip", "route", "add", "blackhole", other.address + "/32")
 

@@ -25,14 +25,15 @@ class Node:
 
 
 class NodeLab:
-    def __init__(self, folder, tls=None):
-        self.folder, self.tls, self.nodes = folder, tls, []
+    def __init__(self, folder, tls=None, memberd=()):
+        """`memberd`: further arguments of it."""
+        self.folder, self.tls, self.nodes, self.memberd = folder, tls, [], list(memberd)
         self.program = BIN / "trainctl"  # what `command` runs
         self.lab = Lab(folder)
         self.mark = f"node-lab-{os.getpid()}-{self.lab.name}"
 
     def __enter__(self):
-        self.lab.open(self.tls and self.tls / "memberd")
+        self.lab.open(self.tls and self.tls / "memberd", self.memberd)
         return self
 
     def __exit__(self, *_):
