@@ -186,17 +186,28 @@ static tr_status count(struct reader *r, const yaml_node_t *nodes, uint32_t *n, 
 	return *n > 0 ? TR_OK : refuse(r, nodes, "nodes", "at least one");
 }
 
-/* Where nobody says, it is left at 0. */
-static tr_status read_card(struct reader *r, const yaml_node_t *row, struct plan_node *node)
+/* Of a card, or a cable. Where nobody says, both are 0; who says the first one means both. */
+static tr_status read_rates(struct reader *r, const yaml_node_t *row, const char *out_key,
+    const char *in_key, double *out, double *in)
 {
-	double out = 0, in;
-	tr_status st = read_number(r, row, "card_gbit", 1e-9, &out);
-	in = out;
+	double gbit = 0, in_gbit;
+	tr_status st = read_number(r, row, out_key, 1e-9, &gbit);
+	in_gbit = gbit;
 	if (st == TR_OK)
-		st = read_number(r, row, "card_in_gbit", 1e-9, &in);
-	node->card_out_bytes_per_s = out * GBIT;
-	node->card_in_bytes_per_s = in * GBIT;
+		st = read_number(r, row, in_key, 1e-9, &in_gbit);
+	*out = gbit * GBIT;
+	*in = in_gbit * GBIT;
 	return st;
+}
+
+/* A node that names no site is one. */
+static uint32_t first_at_site(const struct reader *r, uint32_t node)
+{
+	uint32_t first = 0;
+	while (first < node &&
+	    (r->sites[node][0] == '\0' || strcmp(r->sites[first], r->sites[node]) != 0))
+		first++;
+	return first;
 }
 
 static tr_status read_nodes(struct reader *r, const yaml_node_t *nodes, struct plan_cluster *c)
@@ -210,14 +221,46 @@ static tr_status read_nodes(struct reader *r, const yaml_node_t *nodes, struct p
 		if (st == TR_OK)
 			st = read_bytes(r, node, &worker.memory_bytes);
 		if (st == TR_OK)
-			st = read_card(r, node, &c->nodes[i]);
+			st = read_rates(r, node, "card_gbit", "card_in_gbit",
+			    &c->nodes[i].card_out_bytes_per_s, &c->nodes[i].card_in_bytes_per_s);
 		if (st != TR_OK)
 			return st;
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", text_of(r, node, "name", ""));
+		c->nodes[i].site = first_at_site(r, i);
 		for (uint32_t w = 0; w < r->workers[i]; w++)
 			c->workers[next++] = worker;
 	}
 	return TR_OK;
+}
+
+static tr_status set_cable(struct reader *r, const yaml_node_t *row, struct plan_cluster *c)
+{
+	static const char *const keys[] = { "name", "cable_gbit", "cable_in_gbit", NULL };
+	const char *name = text_of(r, row, "name", "");
+	uint32_t at = 0;
+	tr_status st = check_keys(r, row, "sites", keys);
+	while (st == TR_OK && at < c->node_count &&
+	    (name[0] == '\0' || strcmp(r->sites[at], name) != 0))
+		at++;
+	if (st == TR_OK && at == c->node_count)
+		st = refuse(r, row, "sites", "name is the site of a node");
+	return st == TR_OK
+	    ? read_rates(r, row, "cable_gbit", "cable_in_gbit", &c->nodes[at].cable_out_bytes_per_s,
+	          &c->nodes[at].cable_in_bytes_per_s)
+	    : st;
+}
+
+static tr_status read_sites(struct reader *r, const yaml_node_t *sites, struct plan_cluster *c)
+{
+	tr_status st = TR_OK;
+	if (sites == NULL)
+		return TR_OK;
+	if (sites->type != YAML_SEQUENCE_NODE)
+		return refuse(r, sites, "sites", "a list of {name: A, cable_gbit: ...}");
+	for (yaml_node_item_t *item = sites->data.sequence.items.start;
+	     item < sites->data.sequence.items.top && st == TR_OK; item++)
+		st = set_cable(r, yaml_document_get_node(&r->document, *item), c);
+	return st;
 }
 
 static bool is_named(const struct reader *r, const struct plan_cluster *c, uint32_t node,
@@ -296,7 +339,8 @@ static tr_status read_links(struct reader *r, const yaml_node_t *root, struct pl
 
 static tr_status read_document(struct reader *r, struct plan_cluster *cluster)
 {
-	static const char *const keys[] = { "nodes", "inside", "between", "links", "busy", NULL };
+	static const char *const keys[] = { "nodes", "sites", "inside", "between", "links", "busy",
+		NULL };
 	const yaml_node_t *root = yaml_document_get_root_node(&r->document);
 	uint32_t nodes = 0, workers = 0;
 	if (root == NULL)
@@ -311,6 +355,8 @@ static tr_status read_document(struct reader *r, struct plan_cluster *cluster)
 	st = read_bool(r, root, "busy", &cluster->busy);
 	if (st == TR_OK)
 		st = read_nodes(r, member(r, root, "nodes"), cluster);
+	if (st == TR_OK)
+		st = read_sites(r, member(r, root, "sites"), cluster);
 	if (st == TR_OK)
 		st = read_links(r, root, cluster);
 	if (st != TR_OK)

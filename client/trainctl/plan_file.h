@@ -3,6 +3,8 @@
  *	nodes:                     # `workers` each (1); `speed` (1): of the machine that measures layers; `memory` of each worker
  *	  - {name: a, workers: 2, speed: 1, memory: 8GiB, site: here}
  *	  - {name: c, card_gbit: 10, card_in_gbit: 1}      # all that it sends to others, and gets from them (as card_gbit); as its fastest link each way, where nothing is said
+ *	sites:                     # what all its nodes together send to other sites, and get from them (as cable_gbit); free, where nothing is said
+ *	  - {name: here, cable_gbit: 0.1, cable_in_gbit: 0.5}
  *	busy: false                # all cores compute: what is sent takes their time
  *	inside: {ms: 0.01, gbit: 40}         # what workers of one node share
  *	between: {ms: 0.2, gbit: 1}          # any two nodes that no link names; each direction has so much

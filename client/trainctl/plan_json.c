@@ -134,22 +134,23 @@ static void write_links(struct json *json, const struct plan_view *v)
 	json_end(json);
 }
 
-/* Those over which several links go. */
-static void write_cards(struct json *json, const struct plan_view *v)
+/* Those over which several links go: a host's card, by its first node, or a site's cable, by its. */
+static void write_shared(struct json *json, const struct plan_view *v, const char *key,
+    uint32_t (*link_of)(const struct plan_view *v, uint32_t of, bool in))
 {
 	const struct plan_cluster *c = v->p->in->cluster;
-	json_key(json, "cards");
+	json_key(json, key);
 	json_array(json);
 	for (uint32_t i = 0; i < 2 * c->node_count; i++) {
-		uint32_t host = i / 2, card = plan_view_card(v, host, i % 2 == 1);
-		if (card == UINT32_MAX)
+		uint32_t link = link_of(v, i / 2, i % 2 == 1);
+		if (link == UINT32_MAX)
 			continue;
 		json_object(json);
-		key_string(json, "node", plan_view_node(v, host));
+		key_string(json, "node", plan_view_node(v, i / 2));
 		key_string(json, "way", i % 2 == 1 ? "in" : "out");
-		key_double(json, "bytes", v->layout->bytes[card]);
+		key_double(json, "bytes", v->layout->bytes[link]);
 		key_double(json, "seconds",
-		    v->layout->bytes[card] / plan_layout_bandwidth(v->layout, card));
+		    v->layout->bytes[link] / plan_layout_bandwidth(v->layout, link));
 		json_end(json);
 	}
 	json_end(json);
@@ -199,7 +200,8 @@ tr_status plan_print_json(const struct plan_print *print, struct tr_error *error
 	write_ranks(&json, &v);
 	write_losses(&json, &v);
 	write_links(&json, &v);
-	write_cards(&json, &v);
+	write_shared(&json, &v, "cards", plan_view_card);
+	write_shared(&json, &v, "cables", plan_view_cable);
 	write_others(&json, &v);
 	json_end(&json);
 	print_json_text(&json);

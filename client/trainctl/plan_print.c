@@ -222,17 +222,18 @@ static void print_ranks(const struct plan_view *v)
 	(void)printf("\n");
 }
 
-static void print_card(const struct plan_view *v, uint32_t host, bool in, struct print_table *table)
+/* A card of `node` as a host, or its cable as a site; UINT32_MAX: nothing is to be said of it. */
+static void print_shared(const struct plan_view *v, uint32_t link, uint32_t node, bool in,
+    const char *others, struct print_table *table)
 {
 	char bytes[PRINT_FIGURE_MAX], takes[PRINT_FIGURE_MAX];
-	uint32_t card = plan_view_card(v, host, in);
-	if (card == UINT32_MAX)
+	if (link == UINT32_MAX)
 		return;
-	print_cell(table, "%s", in ? "(others)" : plan_view_node(v, host));
-	print_cell(table, "%s", in ? plan_view_node(v, host) : "(others)");
-	print_cell(table, "%s", print_bytes((uint64_t)v->layout->bytes[card], bytes));
+	print_cell(table, "%s", in ? others : plan_view_node(v, node));
+	print_cell(table, "%s", in ? plan_view_node(v, node) : others);
+	print_cell(table, "%s", print_bytes((uint64_t)v->layout->bytes[link], bytes));
 	print_cell(table, "%s",
-	    seconds(v->layout->bytes[card] / plan_layout_bandwidth(v->layout, card), takes));
+	    seconds(v->layout->bytes[link] / plan_layout_bandwidth(v->layout, link), takes));
 }
 
 static void print_links(const struct plan_view *v)
@@ -252,10 +253,12 @@ static void print_links(const struct plan_view *v)
 		print_cell(&table, "%s",
 		    seconds(v->layout->bytes[i] / c->links[i].bandwidth_bytes_per_s, takes));
 	}
-	for (uint32_t host = 0; host < c->node_count; host++) {
-		print_card(v, host, false, &table);
-		print_card(v, host, true, &table);
-	}
+	for (uint32_t i = 0; i < 2 * c->node_count; i++)
+		print_shared(v, plan_view_card(v, i / 2, i % 2 == 1), i / 2, i % 2 == 1, "(others)",
+		    &table);
+	for (uint32_t i = 0; i < 2 * c->node_count; i++)
+		print_shared(v, plan_view_cable(v, i / 2, i % 2 == 1), i / 2, i % 2 == 1,
+		    "(other sites)", &table);
 	if (table.cells > table.columns) {
 		print_table_out(&table, v->p->color);
 		(void)printf("\n");

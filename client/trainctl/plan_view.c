@@ -1,5 +1,6 @@
 #include "client/trainctl/plan_view.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,10 +73,21 @@ uint64_t plan_view_writer(const struct plan_view *v)
 uint32_t plan_view_card(const struct plan_view *v, uint32_t host, bool in)
 {
 	const struct plan_cluster *c = v->p->in->cluster;
-	uint32_t n = c->node_count, card = n * n + (in ? n : 0) + host, used = 0;
+	uint32_t n = c->node_count, used = 0;
 	for (uint32_t i = 0; i < n * n; i++) {
 		uint32_t from = c->nodes[i / n].host, to = c->nodes[i % n].host;
 		used += from != to && (in ? to : from) == host && v->layout->bytes[i] > 0;
 	}
-	return used > 1 ? card : UINT32_MAX;
+	return used > 1 ? plan_layout_card(v->layout, host, in) : UINT32_MAX;
+}
+
+uint32_t plan_view_cable(const struct plan_view *v, uint32_t site, bool in)
+{
+	const struct plan_cluster *c = v->p->in->cluster;
+	uint32_t n = c->node_count, used = 0, cable = plan_layout_cable(v->layout, site, in);
+	for (uint32_t i = 0; i < n * n; i++) {
+		uint32_t from = plan_cluster_site(c, i / n), to = plan_cluster_site(c, i % n);
+		used += from != to && (in ? to : from) == site && v->layout->bytes[i] > 0;
+	}
+	return used > 1 && !isinf(plan_layout_bandwidth(v->layout, cable)) ? cable : UINT32_MAX;
 }

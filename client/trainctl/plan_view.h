@@ -29,5 +29,7 @@ uint32_t plan_view_keys(const struct plan_view *v,
 uint64_t plan_view_writer(const struct plan_view *v);
 /* Number of a host's card among the layout's links; UINT32_MAX: one link alone carries all that goes through it, and says so. */
 uint32_t plan_view_card(const struct plan_view *v, uint32_t host, bool in);
+/* The same of a site's cable; UINT32_MAX also where nothing is known of it. */
+uint32_t plan_view_cable(const struct plan_view *v, uint32_t site, bool in);
 
 #endif

@@ -1,6 +1,6 @@
 /* Transfers that share links, in continuous time: all that are under way on a link have equal parts of its bandwidth, at every moment
  * (max-min fairness of one link; several TCP or InfiniBand streams come close to it). A transfer takes several links at the same time: the one between two nodes, the card that it
- * leaves by and the one that it comes in by. It is as fast as its part of the slowest of them lets it; what it then leaves of the others nobody gets, so that
+ * leaves by and the one that it comes in by, the cables of two sites. It is as fast as its part of the slowest of them lets it; what it then leaves of the others nobody gets, so that
  * one that shares a card with another on a slower link is taken to be slower than it is. Pure.
  *
  *	flow_init(&flow, links, count);
@@ -24,7 +24,7 @@ struct flow_link {
 	double bandwidth_bytes_per_s; /* INFINITY: free */
 };
 
-enum { FLOW_WAY_LINKS = 3 };
+enum { FLOW_WAY_LINKS = 5 };
 
 /* Links that a transfer takes together, and how many bytes each carries for one of its. */
 struct flow_way {

@@ -133,6 +133,10 @@ static bool add_nodes(const struct plan_input *in, const uint64_t *ids, const st
 		node->host = ids[host];
 		node->card_out_bytes_per_s = plan_cluster_card_out(in->cluster, host);
 		node->card_in_bytes_per_s = plan_cluster_card_in(in->cluster, host);
+		uint32_t site = plan_cluster_site(in->cluster, host);
+		node->site = ids[site];
+		node->cable_out_bytes_per_s = in->cluster->nodes[site].cable_out_bytes_per_s;
+		node->cable_in_bytes_per_s = in->cluster->nodes[site].cable_in_bytes_per_s;
 		basis->nodes[basis->n_nodes++] = node;
 		for (uint32_t j = 0; j < count; j++) {
 			const struct flow_link *link = plan_cluster_link(in->cluster, nodes[i],
@@ -188,7 +192,8 @@ static bool are_nodes(const Traind__V1__PlanBasis *basis)
 	for (size_t i = 0; i < basis->n_nodes; i++) {
 		const Traind__V1__PlanNode *node = basis->nodes[i];
 		good = good && node->speed > 0 && isfinite(node->speed) && node->memory_bytes > 0 &&
-		    node->card_out_bytes_per_s >= 0 && node->card_in_bytes_per_s >= 0;
+		    node->card_out_bytes_per_s >= 0 && node->card_in_bytes_per_s >= 0 &&
+		    node->cable_out_bytes_per_s >= 0 && node->cable_in_bytes_per_s >= 0;
 	}
 	return good;
 }
@@ -216,9 +221,8 @@ tr_status plan_basis_check(const Traind__V1__PlanBasis *basis, struct tr_error *
 		    "plan.basis: a cost is not of embedding, layer and head");
 	if (!are_nodes(basis) || !are_links(basis))
 		return tr_error_set(error, TR_EINVAL,
-		    "plan.basis: a node has no speed, memory or card, or a way between two no "
-		    "latency or "
-		    "bandwidth");
+		    "plan.basis: a node has no speed, memory, card or cable, or a way between two "
+		    "no latency or bandwidth");
 	return TR_OK;
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define GOOD_SPEED 0.5
-#define GOOD_CARD  0.1
+#define GOOD_REACH 0.1
 
 tr_status plan_cluster_create(uint32_t nodes, uint32_t workers, struct plan_cluster *cluster,
     struct tr_error *error)
@@ -23,7 +23,7 @@ tr_status plan_cluster_create(uint32_t nodes, uint32_t workers, struct plan_clus
 		return tr_error_set(error, TR_ENOMEM, "no memory for a cluster of %u nodes", nodes);
 	}
 	for (uint32_t i = 0; i < nodes; i++)
-		made.nodes[i].host = i;
+		made.nodes[i].host = made.nodes[i].site = i;
 	*cluster = made;
 	return TR_OK;
 }
@@ -46,6 +46,14 @@ static tr_status check_nodes(const struct plan_cluster *c, struct tr_error *erro
 			    node->name, node->host);
 		if (!(node->card_out_bytes_per_s >= 0) || !(node->card_in_bytes_per_s >= 0))
 			return tr_error_set(error, TR_EINVAL, "the card of %s has no bandwidth",
+			    node->name);
+		uint32_t site = plan_cluster_site(c, i);
+		if (site > i || plan_cluster_site(c, site) != site)
+			return tr_error_set(error, TR_EINVAL,
+			    "the site of %s is number %u, which is no first node of one",
+			    node->name, site);
+		if (!(node->cable_out_bytes_per_s >= 0) || !(node->cable_in_bytes_per_s >= 0))
+			return tr_error_set(error, TR_EINVAL, "the cable of %s has no bandwidth",
 			    node->name);
 	}
 	return TR_OK;
@@ -102,25 +110,53 @@ double plan_cluster_card_in(const struct plan_cluster *c, uint32_t host)
 	return given > 0 ? given : fastest(c, host, false);
 }
 
-static double card_of(const struct plan_cluster *c, uint32_t worker)
+static double free_if_unknown(double given)
 {
-	uint32_t host = c->nodes[c->workers[worker].node].host;
+	return given > 0 ? given : INFINITY;
+}
 
-	return fmin(plan_cluster_card_out(c, host), plan_cluster_card_in(c, host));
+double plan_cluster_cable_out(const struct plan_cluster *c, uint32_t site)
+{
+	return free_if_unknown(c->nodes[site].cable_out_bytes_per_s);
+}
+
+double plan_cluster_cable_in(const struct plan_cluster *c, uint32_t site)
+{
+	return free_if_unknown(c->nodes[site].cable_in_bytes_per_s);
+}
+
+static bool most_are_at(const struct plan_cluster *c, uint32_t site)
+{
+	uint32_t there = 0;
+
+	for (uint32_t i = 0; i < c->worker_count; i++)
+		there += plan_cluster_site(c, c->workers[i].node) == site;
+	return 2 * there > c->worker_count;
+}
+
+/* How fast a worker and most others reach each other at best. */
+static double reach_of(const struct plan_cluster *c, uint32_t worker)
+{
+	uint32_t node = c->workers[worker].node, host = c->nodes[node].host,
+	         site = plan_cluster_site(c, node);
+	double card = fmin(plan_cluster_card_out(c, host), plan_cluster_card_in(c, host)),
+	       cable = fmin(plan_cluster_cable_out(c, site), plan_cluster_cable_in(c, site));
+
+	return cable < card && !most_are_at(c, site) ? cable : card;
 }
 
 uint32_t plan_cluster_good(const struct plan_cluster *c)
 {
-	double cards[TR_GROUP_PEERS_MAX], speed = 0, card = 0;
+	double reach[TR_GROUP_PEERS_MAX], speed = 0, best = 0;
 	uint32_t good = 0, count = c->worker_count;
 
 	for (uint32_t i = 0; i < count; i++) {
-		cards[i] = i > 0 && c->workers[i].node == c->workers[i - 1].node ? cards[i - 1]
-		                                                                 : card_of(c, i);
+		reach[i] = i > 0 && c->workers[i].node == c->workers[i - 1].node ? reach[i - 1]
+		                                                                 : reach_of(c, i);
 		speed = fmax(speed, c->workers[i].speed);
-		card = fmax(card, cards[i]);
+		best = fmax(best, reach[i]);
 	}
 	for (uint32_t i = 0; i < count; i++)
-		good += c->workers[i].speed >= GOOD_SPEED * speed && cards[i] >= GOOD_CARD * card;
+		good += c->workers[i].speed >= GOOD_SPEED * speed && reach[i] >= GOOD_REACH * best;
 	return good;
 }

@@ -67,12 +67,12 @@ static struct work work_of(const struct plan_layout *l, uint32_t replica)
 	return work;
 }
 
-/* What one microbatch's boundaries take on their way, and how long the busiest link or card of each direction carries them: of both, where they are sent at the same time. */
+/* What one microbatch's boundaries take on their way, and how long the busiest link, card or cable of each direction carries them: of both, where they are sent at the same time. */
 struct way {
 	double sum_s, forward_s, backward_s;
 };
 
-/* The most that a link or a card carries of all boundaries that go one way, or of all. */
+/* The most that a link, a card or a cable carries of all boundaries that go one way, or of all. */
 static double carried_s(struct plan_layout *l, uint32_t replica, bool forward, bool backward)
 {
 	double boundary = l->of_tp->boundary_bytes * l->cost->sequences, most = 0;

@@ -32,17 +32,24 @@ static bool allocate(struct plan_layout *l)
 	    l->uses != NULL && l->own_uses != NULL && l->links != NULL;
 }
 
-/* Cards have no latency: links have what there is between two nodes. */
+/* Cards and cables have no latency: links have what there is between two nodes. */
 static void copy_links(struct plan_layout *l)
 {
 	const struct plan_cluster *c = l->in->cluster;
 	uint32_t nodes = c->node_count;
-	struct flow_link *out = &l->links[nodes * nodes], *in = &out[nodes];
 
 	memcpy(l->links, c->links, (size_t)nodes * nodes * sizeof(*l->links));
 	for (uint32_t host = 0; host < nodes; host++) {
-		out[host] = (struct flow_link){ 0, plan_cluster_card_out(c, host) };
-		in[host] = (struct flow_link){ 0, plan_cluster_card_in(c, host) };
+		l->links[plan_layout_card(l, host, false)] = (struct flow_link){ 0,
+			plan_cluster_card_out(c, host) };
+		l->links[plan_layout_card(l, host, true)] = (struct flow_link){ 0,
+			plan_cluster_card_in(c, host) };
+	}
+	for (uint32_t site = 0; site < nodes; site++) {
+		double out = plan_cluster_cable_out(c, site), in = plan_cluster_cable_in(c, site);
+		l->links[plan_layout_cable(l, site, false)] = (struct flow_link){ 0, out };
+		l->links[plan_layout_cable(l, site, true)] = (struct flow_link){ 0, in };
+		l->cables = l->cables || !isinf(out) || !isinf(in);
 	}
 }
 
@@ -55,7 +62,7 @@ struct plan_layout *plan_layout_create(const struct plan_input *in, struct tr_er
 		st = tr_error_set(error, TR_EINVAL, "a batch of no sequences");
 	if (layout != NULL) {
 		layout->in = in;
-		layout->link_count = in->cluster->node_count * (in->cluster->node_count + 2);
+		layout->link_count = in->cluster->node_count * (in->cluster->node_count + 4);
 	}
 	if (st == TR_OK && (layout == NULL || !allocate(layout)))
 		st = tr_error_set(error, TR_ENOMEM, "no memory to plan for %u workers",

@@ -3,7 +3,7 @@
  * Sums over tp and over dp go round rings, of whose edges the slowest rules; those over tp that workers of one node make by themselves cost what these copy and read. A link that several rings or several neighbours in the
  * pipeline use at the same time is shared by them in equal parts. Rings over dp visit nodes one after another, the nearest first.
  *
- * Cards are links here too: behind those between nodes come what leaves each host, then what comes in (plan_cluster.h). What goes from one host to another takes three of them.
+ * Cards are links here too: behind those between nodes come what leaves each host, then what comes in (plan_cluster.h), and so do cables of sites. What goes from one host to another takes three of them, from one site to another five.
  */
 #ifndef TR_DAEMON_PLAN_PLAN_LAYOUT_H
 #define TR_DAEMON_PLAN_PLAN_LAYOUT_H
@@ -64,8 +64,8 @@ struct plan_part {
 	double share;   /* of its bandwidth, for the replica */
 };
 
-/* The link between nodes that is slowest for them, the card by which they leave, the one by which they come in. */
-enum { PLAN_PARTS = 3 };
+/* The link between nodes that is slowest for them, the card by which they leave, the one by which they come in; so the cables. */
+enum { PLAN_PARTS = 5 };
 struct plan_edge {
 	struct plan_part parts[PLAN_PARTS];
 };
@@ -90,8 +90,10 @@ struct plan_layout {
 	struct plan_derived own[PLAN_COSTS_MAX];
 	struct plan_cost split[PLAN_COSTS_MAX];
 	uint32_t link_count;
-	struct flow_link *links; /* the cluster's, then cards: what leaves each host, what comes in */
-	uint32_t good_workers;   /* neither slow nor far (plan_cluster_good) */
+	struct flow_link *
+	    links; /* the cluster's, then cards: what leaves each host, what comes in; then cables */
+	bool cables;           /* of one at least something is known */
+	uint32_t good_workers; /* neither slow nor far (plan_cluster_good) */
 	/* Of the plan that was laid out last. */
 	const struct plan_cost *cost;
 	const struct plan_derived *of_tp;
@@ -144,7 +146,22 @@ void plan_layout_times(struct plan_layout *layout, const struct plan *plan);
 /* Then bytes of a step on each link. */
 void plan_layout_traffic(struct plan_layout *layout, const struct plan *plan);
 
-/* Adds to uses[links], of the link and of both cards, where it leaves the host: `way` is a number of the cluster's links. */
+/* Number of a host's card, or of a site's cable, among the layout's links. */
+static inline uint32_t plan_layout_card(const struct plan_layout *l, uint32_t host, bool in)
+{
+	uint32_t n = l->in->cluster->node_count;
+
+	return n * n + (in ? n : 0) + host;
+}
+
+static inline uint32_t plan_layout_cable(const struct plan_layout *l, uint32_t site, bool in)
+{
+	uint32_t n = l->in->cluster->node_count;
+
+	return n * n + (in ? 3 * n : 2 * n) + site;
+}
+
+/* Adds to uses[links], of the link, of both cards, where it leaves the host, and of both cables, where it leaves the site: `way` is a number of the cluster's links. */
 void plan_layout_use(const struct plan_layout *layout, uint32_t way, double what, double *uses);
 /* Where bytes[links] take longest: all of them go at the same time. */
 double plan_layout_busiest_s(const struct plan_layout *layout, const double *bytes);

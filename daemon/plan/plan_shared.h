@@ -9,7 +9,7 @@
 
 /* That one worker of a pipeline rank sends in it; 0: there is no such sum. */
 double plan_shared_bytes(const struct plan_layout *layout, const struct plan *plan, uint32_t rank);
-/* What those of all stages take, where what they put on a link or a card takes longest. */
+/* What those of all stages take, where what they put on a link, a card or a cable takes longest. */
 double plan_shared_s(const struct plan_layout *layout, const struct plan *plan);
 /* Adds to bytes[links]. */
 void plan_shared_traffic(const struct plan_layout *layout, const struct plan *plan, double *bytes);

@@ -1,4 +1,4 @@
-/* Which links and cards a plan's groups, edges and rings take (plan_layout.h). */
+/* Which links, cards and cables a plan's groups, edges and rings take (plan_layout.h). */
 #include <math.h>
 #include <string.h>
 
@@ -9,16 +9,19 @@ static void clear_uses(struct plan_layout *l)
 	memset(l->uses, 0, l->link_count * sizeof(*l->uses));
 }
 
-/* The links that a way takes: itself, and between hosts two cards. Returns how many. */
+/* The links that a way takes: itself, between hosts two cards, and between sites two cables, if anything is known of any. Returns how many. */
 static uint32_t links_of(const struct plan_layout *l, uint32_t way, uint32_t links[PLAN_PARTS])
 {
 	const struct plan_cluster *c = l->in->cluster;
-	uint32_t n = c->node_count, from = c->nodes[way / n].host, to = c->nodes[way % n].host;
+	uint32_t n = c->node_count, from = c->nodes[way / n].host, to = c->nodes[way % n].host,
+	         site = c->nodes[from].site, other = c->nodes[to].site;
 
 	links[0] = way;
-	links[1] = n * n + from;
-	links[2] = n * n + n + to;
-	return from == to ? 1 : PLAN_PARTS;
+	links[1] = plan_layout_card(l, from, false);
+	links[2] = plan_layout_card(l, to, true);
+	links[3] = plan_layout_cable(l, site, false);
+	links[4] = plan_layout_cable(l, other, true);
+	return from == to ? 1 : site == other || !l->cables ? 3 : PLAN_PARTS;
 }
 
 void plan_layout_use(const struct plan_layout *l, uint32_t way, double what, double *uses)
@@ -89,12 +92,12 @@ static void place_groups(struct plan_layout *l, const struct plan *plan)
 	}
 }
 
-/* Of the tp streams of a pair of pipeline ranks, those on the link (and on the cards) that has least for them; `share` is all replicas' streams there. */
+/* Of the tp streams of a pair of pipeline ranks, those on the link (and on the cards and cables) that has least for them; `share` is all replicas' streams there. */
 static struct plan_edge slowest_edge(const struct plan_layout *l, const struct plan *plan,
     uint32_t replica, uint32_t from, uint32_t to)
 {
 	struct plan_edge edge = { 0 };
-	double slowest[PLAN_PARTS] = { -1, -1, -1 };
+	double slowest[PLAN_PARTS] = { -1, -1, -1, -1, -1 };
 
 	for (uint32_t t = 0; t < l->tp; t++) {
 		uint32_t way = plan_cluster_way(l->in->cluster,

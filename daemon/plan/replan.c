@@ -193,20 +193,34 @@ static uint64_t host_of(const struct replan_job *job, int64_t id)
 	    : (uint64_t)id;
 }
 
-/* Cards stay as planned: of two links that share one each looks half as fast while both send, and the card would then be taken to be shared twice. */
+/* The same for nodes of one site. */
+static uint64_t site_of(const struct replan_job *job, int64_t id)
+{
+	uint32_t at = plan_basis_node(job->basis, (uint64_t)id);
+
+	return at != PLAN_BASIS_NONE && job->basis->nodes[at]->site != 0
+	    ? job->basis->nodes[at]->site
+	    : host_of(job, id);
+}
+
+/* Cards and cables stay as planned: of two links that share one each looks half as fast while both send, and the card would then be taken to be shared twice. */
 static void take_hosts(const struct replan_job *job, const int64_t *ids,
     struct plan_cluster *cluster)
 {
 	for (uint32_t i = 0; i < cluster->node_count; i++) {
 		struct plan_node *node = &cluster->nodes[i];
 		uint32_t at = plan_basis_node(job->basis, (uint64_t)ids[i]);
-		node->host = 0;
+		node->host = node->site = 0;
 		while (host_of(job, ids[node->host]) != host_of(job, ids[i]))
 			node->host++;
+		while (site_of(job, ids[node->site]) != site_of(job, ids[i]))
+			node->site++;
 		if (at == PLAN_BASIS_NONE)
 			continue;
 		node->card_out_bytes_per_s = job->basis->nodes[at]->card_out_bytes_per_s;
 		node->card_in_bytes_per_s = job->basis->nodes[at]->card_in_bytes_per_s;
+		node->cable_out_bytes_per_s = job->basis->nodes[at]->cable_out_bytes_per_s;
+		node->cable_in_bytes_per_s = job->basis->nodes[at]->cable_in_bytes_per_s;
 	}
 }
 

@@ -6,7 +6,7 @@
  *
  *	- A forward or backward takes its stage's time; a rank does one thing at a time.
  *	- A send puts its message on the way to that rank, behind those that it has sent there before (frames to a peer wait in one queue: collectives/engine/peer_link.h). All
- *	  that is under way on a link or a card of it has equal parts of it. With `overlap` the rank goes on at once; without, it waits until the last byte has left. A message is there a
+ *	  that is under way on a link, a card or a cable of it has equal parts of it. With `overlap` the rank goes on at once; without, it waits until the last byte has left. A message is there a
  *	  latency after its last byte has left.
  *	- A receive waits until its message is there. Receives are posted early: nothing waits for them.
  *	- Gradients are reduced in buckets, one at a time on each rank, over the rank's own link for that. A stage's last backward

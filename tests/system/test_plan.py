@@ -285,7 +285,31 @@ def test_links_of_a_node_share_its_card(tmp_path, job, here):
     assert 1.01 * free < found[""]["step_s"] < slow_in <= slow_both
 
 
+def test_links_of_a_site_share_its_cable(tmp_path, job, here):
+    """Two replicas of two stages at two sites: a replica's boundaries, or all gradients, go over the cable together."""
+    found = {}
+    for cable in ("", "cable_gbit: 100", "cable_gbit: 0.002", "cable_gbit: 100, cable_in_gbit: 0.002"):
+        nodes = cluster_file(tmp_path, ["name: a, site: here", "name: b, site: here", "name: c, site: there", "name: d, site: there"],
+                             "between: {ms: 0.1, gbit: 0.002}\n" + (f"sites: [{{name: there, {cable}}}]\n" if cable else ""))
+        words = ["plan", job, "--cluster", nodes, "--costs", tmp_path / "costs", "--as-is", "--set", "mesh.nodes=4", "--set", "mesh.pp=2",
+                 "--set", "train.micro_sequences=1"]
+        found[cable] = json.loads(here(*words, "--json").stdout)
+        cables = {(row["node"], row["way"]): row for row in found[cable]["cables"]}
+        over = {"in": 0, "out": 0}
+        for link in found[cable]["links"]:
+            if (link["from"] in "cd") != (link["to"] in "cd"):
+                over["in" if link["to"] in "cd" else "out"] += link["bytes"]
+        assert {way: row["bytes"] for (node, way), row in cables.items()} == (over if cable else {}) and all(node == "c" for node, _ in cables)
+        assert ("(other sites)" in here(*words).stdout) == bool(cable)
+    unknown, free, slow, slow_in = (found[cable]["step_s"] for cable in found)
+    assert unknown == free and 1.02 * free < slow_in <= slow
+
+
 @pytest.mark.parametrize("wrong, line, words", [
+    ("nodes: [{name: a, site: s}]\nsites: [{name: t, cable_gbit: 1}]", 2, "sites: found something else, allowed: name is the site of a node"),
+    ("nodes: [{name: a}]\nsites: [{cable_gbit: 1}]", 2, "sites: found something else, allowed: name is the site of a node"),
+    ("nodes: [{name: a, site: s}]\nsites: [{name: s, cable_in_gbit: 0}]", 2, "cable_in_gbit: found '0', allowed: a number above 0"),
+    ("nodes: [{name: a, site: s}]\nsites: {name: s}", 2, "sites: found something else, allowed: a list of {name: A, cable_gbit: ...}"),
     ("nodes: [{name: a, speed: fast}]", 1, "speed: found 'fast', allowed: a number above 0"),
     ("nodes: [{name: a, card_gbit: 0}]", 1, "card_gbit: found '0', allowed: a number above 0"),
     ("nodes:\n  - {name: a, card_in_gbit: fast}", 2, "card_in_gbit: found 'fast', allowed: a number above 0"),
@@ -298,7 +322,7 @@ def test_links_of_a_node_share_its_card(tmp_path, job, here):
     ("nodes: [{name: a}]\nbusy: True", 2, "busy: found 'True', allowed: true or false"),
     ("nodes: [{name: a}]\nbusy: [true]", 2, "busy: found something else, allowed: true or false"),
     ("nodes: [{name: a}, {name: b}]\nlinks:\n  - {from: a, to: b, ms: 1, oneway: yes}", 3, "oneway: found 'yes', allowed: true or false"),
-    ("nodes: [{name: a}]\nbetwen: {ms: 1}", 2, "cluster: found 'betwen', allowed: nodes, inside, between, links, busy"),
+    ("nodes: [{name: a}]\nbetwen: {ms: 1}", 2, "cluster: found 'betwen', allowed: nodes, sites, inside, between, links, busy"),
     ("nodes: [{name: a}]\nlinks: [{from: a, to: b}]", 2, "links: found something else, allowed: from and to are nodes, or sites"),
     ("nodes:\n  - {name: a}\n  - {name: b}\n  - {name: a}", 4, "name: found 'a', allowed: one that no other node has"),
     ("nodes: [{name: a}, {name: b}]\nlinks:\n  - {from: a, ms: 5}", 3, "links: found one without `to`, allowed: from and to are nodes, or sites"),

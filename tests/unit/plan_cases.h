@@ -1,4 +1,4 @@
-/* Synthetic clusters for the planner: uneven links, one throttled, slow cards, mixed speeds, little memory. */
+/* Synthetic clusters for the planner: uneven links, one throttled, slow cards, a cable that a site shares, mixed speeds, little memory. */
 #ifndef TR_TESTS_PLAN_CASES_H
 #define TR_TESTS_PLAN_CASES_H
 
@@ -14,7 +14,7 @@
 #define MBIT       125e3
 #define GBIT       125e6
 #define GIB        (1ull << 30)
-#define PLAN_CASES 21
+#define PLAN_CASES 22
 
 struct plan_case {
 	const char *name;
@@ -45,6 +45,14 @@ static void case_card(struct plan_case *c, uint32_t node, double bandwidth)
 {
 	c->cluster.nodes[node].card_out_bytes_per_s = bandwidth;
 	c->cluster.nodes[node].card_in_bytes_per_s = bandwidth;
+}
+
+/* Of a node that site's cable, where it is the first one there. */
+static void case_site(struct plan_case *c, uint32_t node, uint32_t site, double out, double in)
+{
+	c->cluster.nodes[node].site = site;
+	c->cluster.nodes[node].cable_out_bytes_per_s = out;
+	c->cluster.nodes[node].cable_in_bytes_per_s = in;
 }
 
 /* Layers of 12.6 million parameters, 512 tokens a sequence: 65 ms forward on a worker of 200 GFLOP/s. Small microbatches and narrow shards are
@@ -236,12 +244,23 @@ static inline void case_make(struct plan_case *c, unsigned which)
 		for (uint32_t i = 0; i < 4; i++)
 			c->cluster.workers[i].memory_bytes = 12 * GIB / 10;
 		break;
-	default:
+	case 20:
 		case_init(c, "3 nodes of 2, cards of 300 Mbit/s, 0.7 GiB a worker", 3, 2);
 		case_links(c, 2e-4, GBIT);
 		for (uint32_t i = 0; i < 6; i++) {
 			case_card(c, i / 2, 300 * MBIT);
 			c->cluster.workers[i].memory_bytes = 7 * GIB / 10;
+		}
+		break;
+	default:
+		case_init(c, "two sites of 2 behind cables of 50 Mbit/s, 1.2 GiB a worker", 4, 1);
+		case_links(c, 1e-4, GBIT);
+		c->in.batch = 48;
+		for (uint32_t i = 0; i < 4; i++) {
+			case_pair(c, i % 2, 2 + i / 2, 2e-4, 50 * MBIT);
+			case_site(c, i, i / 2 * 2, i % 2 == 0 ? 50 * MBIT : 0,
+			    i % 2 == 0 ? 50 * MBIT : 0);
+			c->cluster.workers[i].memory_bytes = 12 * GIB / 10;
 		}
 		break;
 	}

@@ -328,6 +328,36 @@ static void cards_stay_as_planned(void **state)
 	finish(&p);
 }
 
+/* Two sites of two, each with one of both stages: gradients of both go over the cable. */
+static void cables_stay_as_planned(void **state)
+{
+	struct planned p;
+	struct wish wish;
+	const uint64_t ids[] = { FIRST_ID, FIRST_ID + 1, FIRST_ID + 2, FIRST_ID + 3 };
+
+	(void)state;
+	make(&p, 18, mesh_of(2, 2, 1)); /* links of 100 Mbit/s */
+	double own_s = p.plan.times.step_s;
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t replica = i % 2, other = p.plan.worker_of[replica + (i < 2 ? 2 : 0)],
+		         self = p.plan.worker_of[i];
+		case_site(&p.c, self, self < other ? self : other, self < other ? 100 * MBIT : 0,
+		    self < other ? 100 * MBIT : 0);
+	}
+	double shared_s = predicted_s(&p);
+	assert_true(shared_s > 1.1 * own_s);
+	plan_basis_destroy(p.basis);
+	p.basis = plan_basis_make(&p.c.in, ids, &p.plan);
+	assert_non_null(p.basis);
+	p.job.basis = p.basis;
+	p.task.dealing.mesh = p.plan.choice.mesh;
+	for (uint32_t s = 0; s < 2 * p.plan.choice.chunks; s++)
+		p.task.dealing.layers[s % 2] += p.plan.layers_of[s];
+	search(&p, &wish);
+	assert_true(fabs(1e-9 * (double)wish.now_ns - shared_s) < 0.01 * shared_s);
+	finish(&p);
+}
+
 /* Who shares all layers with a slow worker waits for it: without it, or with less for it, steps are shorter. */
 /* As it was planned, of the least that a worker has. */
 static void what_meshes_take(void **state)
@@ -488,6 +518,7 @@ int main(void)
 		cmocka_unit_test(a_job_of_many_chunks),
 		cmocka_unit_test(as_planned_it_stays),
 		cmocka_unit_test(cards_stay_as_planned),
+		cmocka_unit_test(cables_stay_as_planned),
 		cmocka_unit_test(what_meshes_take),
 		cmocka_unit_test(a_slow_worker),
 		cmocka_unit_test(a_worker_that_is_quick_again),
