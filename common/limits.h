@@ -126,8 +126,14 @@
 #define TR_PROBES_SERVED_MAX 4 /* that others make with us at a time */
 #define TR_PROBES_MEASURED_MAX \
 	4 /* that memberd wants of us at a time; it waits for one before the next */
-#define TR_PROBE_HOSTS_MAX   128 /* whose links are measured: n - 1 turns */
-#define TR_PROBE_CALLERS_MAX 16  /* that wait for one measurement */
+#define TR_PROBE_HOSTS_MAX 128 /* whose links are measured: n - 1 turns */
+#define TR_PROBE_SITES_MAX \
+	8 /* whose cables are measured, a turn each, and as many of links alone */
+#define TR_PROBE_BESIDE_US \
+	2000000 /* of bytes, in each direction, while others measure; over long ways more */
+#define TR_PROBE_BESIDE_BYTES \
+	(2u << 30)              /* and so many: none that ends sooner leaves the others more */
+#define TR_PROBE_CALLERS_MAX 16 /* that wait for one measurement */
 #define TR_LINK_KEPT_BYTES_MAX \
 	(16u << 20)                     /* staging sent to a peer that has not said that it came */
 #define TR_DOMAIN_MEMBERS_MAX        64 /* processes of one failure domain (collectives/domain.h) */

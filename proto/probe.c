@@ -19,7 +19,7 @@ tr_status probe_message_get(const uint8_t in[PROBE_MESSAGE_BYTES], struct probe_
     struct tr_error *error)
 {
 	uint32_t kind = bytes_get_u32(in);
-	if (kind < PROBE_OPEN || kind > PROBE_REFUSED)
+	if (kind < PROBE_OPEN || kind > PROBE_GIVE_BESIDE)
 		return tr_error_set(error, TR_EPROTO, "a probe's message of kind %u", kind);
 	if (bytes_get_u32(in + 4) != 0 || bytes_get_u64(in + USED_BYTES) != 0)
 		return tr_error_set(error, TR_EPROTO,

@@ -18,10 +18,12 @@ enum probe_kind {
 	PROBE_TAKE = 3, /* blocks of mine follow; answered by PROBE_TOOK when the last one is there */
 	PROBE_TOOK = 4, /* value[0]: bytes per second at which they came */
 	PROBE_GIVE = 5, /* send blocks, for value[0] microseconds or value[1] bytes, whichever is less */
-	PROBE_BLOCK = 6,   /* head of a block, of which others follow */
-	PROBE_LAST = 7,    /* head of the last one */
-	PROBE_OPENED = 8,  /* answer to PROBE_OPEN */
-	PROBE_REFUSED = 9, /* the same: the token is another, or too many probe already */
+	PROBE_BLOCK = 6,        /* head of a block, of which others follow */
+	PROBE_LAST = 7,         /* head of the last one */
+	PROBE_OPENED = 8,       /* answer to PROBE_OPEN */
+	PROBE_REFUSED = 9,      /* the same: the token is another, or too many probe already */
+	PROBE_TAKE_BESIDE = 10, /* as PROBE_TAKE and PROBE_GIVE, while others measure: none ends before its time, and what came from three to seven eighths of it counts, when all others are in the midst of theirs */
+	PROBE_GIVE_BESIDE = 11,
 };
 
 struct probe_message {

@@ -67,6 +67,16 @@ const Traind__V1__Link *links_find(const Traind__V1__Links *links, uint64_t from
 	return NULL;
 }
 
+const Traind__V1__LinkSite *links_site(const Traind__V1__Links *links, uint64_t node)
+{
+	uint64_t by = measured_for(links, node);
+	for (size_t i = 0; i < links->n_sites; i++)
+		for (size_t k = 0; k < links->sites[i]->n_nodes; k++)
+			if (links->sites[i]->nodes[k] == by)
+				return links->sites[i];
+	return NULL;
+}
+
 /* ---- shown ---- */
 
 static const char *name_of(const Traind__V1__ListNodesResponse *listed, uint64_t id)
@@ -113,6 +123,23 @@ static void print_hosts(const Traind__V1__Links *links, const Traind__V1__ListNo
 	}
 }
 
+static const char *cable_rate(double bytes_per_s, char text[PRINT_FIGURE_MAX])
+{
+	return bytes_per_s > 0 ? bits_rate(bytes_per_s, text) : "as much as their links";
+}
+
+static void print_sites(const Traind__V1__Links *links, const Traind__V1__ListNodesResponse *listed)
+{
+	char out[PRINT_FIGURE_MAX], in[PRINT_FIGURE_MAX];
+	for (size_t i = 0; i < links->n_sites; i++) {
+		const Traind__V1__LinkSite *site = links->sites[i];
+		for (size_t k = 0; k < site->n_nodes; k++)
+			(void)printf("%s%s", k > 0 ? ", " : "", name_of(listed, site->nodes[k]));
+		(void)printf(": to all others together %s, from them %s\n",
+		    cable_rate(site->out_bytes_per_s, out), cable_rate(site->in_bytes_per_s, in));
+	}
+}
+
 void links_print_people(const Traind__V1__Links *links, const Traind__V1__ListNodesResponse *listed,
     bool color)
 {
@@ -127,6 +154,7 @@ void links_print_people(const Traind__V1__Links *links, const Traind__V1__ListNo
 	for (size_t i = 0; i < links->n_links; i++)
 		print_row(&table, links->links[i], listed);
 	print_table_out(&table, color);
+	print_sites(links, listed);
 	print_hosts(links, listed);
 }
 
@@ -162,6 +190,20 @@ static void write_link(struct json *json, const Traind__V1__Link *link,
 	json_end(json);
 }
 
+static void write_site(struct json *json, const Traind__V1__LinkSite *site,
+    const Traind__V1__ListNodesResponse *listed)
+{
+	json_object(json);
+	json_key(json, "nodes");
+	json_array(json);
+	for (size_t i = 0; i < site->n_nodes; i++)
+		json_string(json, name_of(listed, site->nodes[i]));
+	json_end(json);
+	write_figure(json, "out_bytes_per_s", site->out_bytes_per_s, site->out_bytes_per_s > 0);
+	write_figure(json, "in_bytes_per_s", site->in_bytes_per_s, site->in_bytes_per_s > 0);
+	json_end(json);
+}
+
 void links_print_json(const Traind__V1__Links *links, const Traind__V1__ListNodesResponse *listed)
 {
 	struct json json = { 0 };
@@ -170,6 +212,11 @@ void links_print_json(const Traind__V1__Links *links, const Traind__V1__ListNode
 	json_array(&json);
 	for (size_t i = 0; i < links->n_links; i++)
 		write_link(&json, links->links[i], listed);
+	json_end(&json);
+	json_key(&json, "sites");
+	json_array(&json);
+	for (size_t i = 0; i < links->n_sites; i++)
+		write_site(&json, links->sites[i], listed);
 	json_end(&json);
 	write_string(&json, "layers_of", links->layers_of[0] != '\0' ? links->layers_of : NULL);
 	json_key(&json, "hosts");

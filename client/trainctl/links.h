@@ -24,7 +24,10 @@ Traind__V1__Links *links_measure(struct rpc *rpc, const struct links_layers *lay
 /* From one node to another, or within one (both the same); NULL: it was not measured. Nodes of one host have what it shares. */
 const Traind__V1__Link *links_find(const Traind__V1__Links *links, uint64_t from, uint64_t to);
 
-/* Tables on stdout, or JSON: {"links": [...], "hosts": [...]}. */
+/* Where a node's host shares a cable with others; NULL: nowhere that is known. */
+const Traind__V1__LinkSite *links_site(const Traind__V1__Links *links, uint64_t node);
+
+/* Tables on stdout, or JSON: {"links": [...], "sites": [...], "hosts": [...]}. */
 void links_print_people(const Traind__V1__Links *links, const Traind__V1__ListNodesResponse *listed,
     bool color);
 void links_print_json(const Traind__V1__Links *links, const Traind__V1__ListNodesResponse *listed);

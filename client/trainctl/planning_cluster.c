@@ -287,6 +287,19 @@ static uint32_t first_of_host(const struct taking *t, uint32_t node)
 	return first;
 }
 
+static void set_site(const struct taking *t, uint32_t node, struct plan_node *to)
+{
+	const Traind__V1__LinkSite *site = t->links != NULL
+	    ? links_site(t->links, t->there[node]->id)
+	    : NULL;
+	to->site = node;
+	for (uint32_t i = node; i > 0 && site != NULL; i--)
+		if (links_site(t->links, t->there[i - 1]->id) == site)
+			to->site = i - 1;
+	to->cable_out_bytes_per_s = site != NULL ? site->out_bytes_per_s : 0;
+	to->cable_in_bytes_per_s = site != NULL ? site->in_bytes_per_s : 0;
+}
+
 static void fill(struct taking *t, uint32_t of_job, unsigned threads, struct planning_cluster *out)
 {
 	struct plan_cluster *c = &out->cluster;
@@ -301,6 +314,7 @@ static void fill(struct taking *t, uint32_t of_job, unsigned threads, struct pla
 		out->cores_part[i] = cores_part_of(t, i, of_job, threads);
 		(void)snprintf(c->nodes[i].name, TR_NAME_MAX, "%s", node->name);
 		c->nodes[i].host = out->host_of[i];
+		set_site(t, i, &c->nodes[i]);
 		for (uint32_t k = 0; k < t->take[i]; k++)
 			c->workers[next++] = (struct plan_worker){ i, 1,
 				node->memory_bytes / slots };

@@ -22,6 +22,7 @@ struct probe_target {
 	const char *address;
 	struct tls_context *tls; /* NULL: plain */
 	uint64_t token[2];       /* the other end's */
+	bool beside;             /* others measure at the same time (PROBE_TAKE_BESIDE) */
 };
 
 /* TR_EUNAVAILABLE: it cannot be reached; TR_EIO, TR_EPROTO: it could, and then that. The words name the address. */

@@ -117,22 +117,22 @@ static tr_status measure_trips(const struct probe_io *io, double *round_trip_s)
 	return st;
 }
 
-static tr_status measure_rates(const struct probe_io *io, struct probe_figures *figures)
+static tr_status measure_rates(const struct probe_io *io, bool beside, struct probe_figures *figures)
 {
 	struct probe_message took;
-	uint64_t us = (uint64_t)(1e6 * TR_PROBE_RATE_TRIPS * figures->round_trip_s);
-	us = us < TR_PROBE_RATE_US      ? TR_PROBE_RATE_US
-	    : us > TR_PROBE_RATE_US_MAX ? TR_PROBE_RATE_US_MAX
-	                                : us;
-	tr_status st = probe_say(io, PROBE_TAKE, 0, 0);
+	uint64_t least_us = beside ? TR_PROBE_BESIDE_US : TR_PROBE_RATE_US,
+	         us = (uint64_t)(1e6 * TR_PROBE_RATE_TRIPS * figures->round_trip_s),
+	         bytes = beside ? TR_PROBE_BESIDE_BYTES : TR_PROBE_BYTES;
+	us = us < least_us ? least_us : us > TR_PROBE_RATE_US_MAX ? TR_PROBE_RATE_US_MAX : us;
+	tr_status st = probe_say(io, beside ? PROBE_TAKE_BESIDE : PROBE_TAKE, 0, 0);
 	if (st == TR_OK)
-		st = probe_give(io, us, TR_PROBE_BYTES);
+		st = probe_give(io, us, bytes, beside);
 	if (st == TR_OK)
 		st = probe_expect(io, PROBE_TOOK, &took);
 	if (st == TR_OK)
-		st = probe_say(io, PROBE_GIVE, us, TR_PROBE_BYTES);
+		st = probe_say(io, beside ? PROBE_GIVE_BESIDE : PROBE_GIVE, us, bytes);
 	if (st == TR_OK)
-		st = probe_take(io, &figures->back_bytes_per_s);
+		st = probe_take(io, beside, &figures->back_bytes_per_s);
 	if (st == TR_OK) {
 		figures->there_bytes_per_s = (double)took.value[0];
 		if (!(figures->there_bytes_per_s > 0) || !(figures->back_bytes_per_s > 0))
@@ -161,7 +161,7 @@ tr_status probe_dial(const struct probe_target *target, const atomic_bool *stop,
 	if (st == TR_OK)
 		st = measure_trips(&io, &figures->round_trip_s);
 	if (st == TR_OK)
-		st = measure_rates(&io, figures);
+		st = measure_rates(&io, target->beside, figures);
 	hang_up(&io);
 	if (st == TR_OK)
 		return TR_OK;

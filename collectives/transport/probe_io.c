@@ -157,7 +157,7 @@ static tr_status await_room(const struct probe_io *io, struct progress *progress
 	return st;
 }
 
-tr_status probe_give(const struct probe_io *io, uint64_t most_us, uint64_t most_bytes)
+tr_status probe_give(const struct probe_io *io, uint64_t most_us, uint64_t most_bytes, bool beside)
 {
 	struct {
 		struct progress progress;
@@ -174,7 +174,7 @@ tr_status probe_give(const struct probe_io *io, uint64_t most_us, uint64_t most_
 			break;
 		sent += PROBE_BLOCK_BYTES;
 		last = sent >= most_bytes || probe_now_us() - from_us >= most_us ||
-		    room->progress.settled;
+		    (room->progress.settled && !beside);
 		probe_message_put(&(struct probe_message){ last ? PROBE_LAST : PROBE_BLOCK,
 		                      { 0, 0 } },
 		    room->block);
@@ -204,7 +204,7 @@ static tr_status take_block(const struct probe_io *io, uint8_t *block, uint64_t 
 	return st;
 }
 
-tr_status probe_take(const struct probe_io *io, double *bytes_per_s)
+tr_status probe_take(const struct probe_io *io, bool beside, double *bytes_per_s)
 {
 	struct {
 		struct probe_rate rate;
@@ -217,7 +217,7 @@ tr_status probe_take(const struct probe_io *io, double *bytes_per_s)
 		return tr_error_set(io->error, TR_ENOMEM, "no memory to measure with");
 	while (st == TR_OK && !last)
 		st = take_block(io, room->block, &total, &room->rate, &last);
-	*bytes_per_s = probe_rate_of(&room->rate);
+	*bytes_per_s = beside ? probe_rate_beside(&room->rate) : probe_rate_of(&room->rate);
 	free(room);
 	return st;
 }

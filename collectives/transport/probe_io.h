@@ -32,7 +32,7 @@ tr_status probe_expect(const struct probe_io *io, enum probe_kind kind,
     struct probe_message *message);
 
 /* Blocks for so long, or so many bytes, or until the rate has settled (probe_rate.h); and what comes of them at the other end. */
-tr_status probe_give(const struct probe_io *io, uint64_t most_us, uint64_t most_bytes);
-tr_status probe_take(const struct probe_io *io, double *bytes_per_s);
+tr_status probe_give(const struct probe_io *io, uint64_t most_us, uint64_t most_bytes, bool beside);
+tr_status probe_take(const struct probe_io *io, bool beside, double *bytes_per_s);
 
 #endif

@@ -50,6 +50,11 @@ double probe_rate_of(const struct probe_rate *rate)
 	return rate_between(rate, middle < last ? middle : last - 1, last);
 }
 
+double probe_rate_beside(const struct probe_rate *rate)
+{
+	return rate->looks < 2 ? 0 : rate_between(rate, look_at(rate, 3, 8), look_at(rate, 7, 8));
+}
+
 bool probe_rate_settled(const struct probe_rate *rate, uint64_t least_us)
 {
 	double least = 0, most = 0;

@@ -32,16 +32,20 @@ static uint64_t at_most(uint64_t value, uint64_t most)
 static tr_status answer(const struct probe_io *io, const struct probe_message *asked)
 {
 	double bytes_per_s = 0;
+	bool beside = asked->kind == PROBE_TAKE_BESIDE || asked->kind == PROBE_GIVE_BESIDE;
 	tr_status st;
 	switch (asked->kind) {
 	case PROBE_ECHO:
 		return probe_say(io, PROBE_ECHO, asked->value[0], asked->value[1]);
 	case PROBE_TAKE:
-		st = probe_take(io, &bytes_per_s);
+	case PROBE_TAKE_BESIDE:
+		st = probe_take(io, beside, &bytes_per_s);
 		return st == TR_OK ? probe_say(io, PROBE_TOOK, (uint64_t)bytes_per_s, 0) : st;
 	case PROBE_GIVE:
+	case PROBE_GIVE_BESIDE:
 		return probe_give(io, at_most(asked->value[0], TR_PROBE_RATE_US_MAX),
-		    at_most(asked->value[1], TR_PROBE_BYTES));
+		    at_most(asked->value[1], beside ? TR_PROBE_BESIDE_BYTES : TR_PROBE_BYTES),
+		    beside);
 	default:
 		return tr_error_set(io->error, TR_EPROTO, "it said something that is no question");
 	}

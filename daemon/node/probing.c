@@ -23,6 +23,7 @@ struct probe_task {
 	uint64_t measurement;
 	char address[TR_ADDRESS_MAX]; /* empty: what this host shares */
 	uint64_t token[2];
+	bool beside;
 	uint8_t *job; /* packed: a layer of it is measured too; NULL: none is */
 	size_t job_bytes;
 	unsigned threads;
@@ -73,7 +74,7 @@ static void *run(void *arg)
 		measure_host(task);
 	else
 		task->status = probe_dial(&(struct probe_target){ task->address, task->probing->tls,
-		                              { task->token[0], task->token[1] } },
+		                              { task->token[0], task->token[1] }, task->beside },
 		    stop, &task->figures, &task->error);
 	mailbox_post(&task->probing->box, &task->mail);
 	return NULL;
@@ -197,6 +198,7 @@ void probing_measure(struct probing *probing, const Traind__Peer__MeasureLink *m
 	}
 	task->token[0] = measure->token_low;
 	task->token[1] = measure->token_high;
+	task->beside = measure->beside;
 	(void)snprintf(task->address, sizeof(task->address), "%s", measure->address);
 	if (measure->job != NULL) {
 		task->job_bytes = traind__v1__job_spec__get_packed_size(measure->job);

@@ -37,7 +37,7 @@ static void all_pairs_meet_once(void **state)
 static struct asked {
 	uint64_t measurement;
 	char address[32];
-	bool open, layers;
+	bool open, layers, beside;
 } asked[NODES_MAX + 1];
 static unsigned asked_in_turn;
 
@@ -53,6 +53,7 @@ static void note_asked(struct world *w, const struct membership_action *action)
 	assert_false(row->open); /* in one pair at a time */
 	row->open = true;
 	row->layers = measure->job != NULL;
+	row->beside = measure->beside;
 	row->measurement = measure->measurement;
 	(void)snprintf(row->address, sizeof(row->address), "%s", measure->address);
 	asked_in_turn++;
@@ -411,6 +412,84 @@ static void layers_alone_where_links_are_known(void **state)
 	finish(&w, links);
 }
 
+/* Nodes 1 and 2 are at one site, 3 and 4 at another: 1000 bytes a second go from there, 2000 come in, of which each of two streams has half. */
+static void answer_of_sites(struct world *w, uint64_t conn, bool shared)
+{
+	Traind__Peer__LinkMeasured said = TRAIND__PEER__LINK_MEASURED__INIT;
+	uint64_t other = partner_of(conn);
+	bool crosses = other != 0 && (conn < 3) != (other < 3);
+	double out = crosses ? 1000 : 1e5, in = crosses ? 2000 : 1e5;
+	said.measurement = asked[conn].measurement;
+	said.round_trip_s = 0.002;
+	said.there_bytes_per_s = (conn < 3 ? out : in) / (crosses && shared ? 2 : 1);
+	said.back_bytes_per_s = (conn < 3 ? in : out) / (crosses && shared ? 2 : 1);
+	asked[conn].open = false;
+	MESSAGE(w, conn, LINK_MEASURED, link_measured, &said);
+}
+
+static unsigned open_count(void)
+{
+	unsigned count = 0;
+	for (uint64_t c = 1; c <= NODES_MAX; c++)
+		count += asked[c].open;
+	return count;
+}
+
+/* Up to the turns of sites. */
+static void answer_pairs(struct world *w)
+{
+	for (unsigned answered = 0; answered < 4 + 6; answered++) {
+		uint64_t conn = next_open();
+		assert_true(conn != 0 && !asked[conn].beside);
+		answer_of_sites(w, conn, true);
+	}
+}
+
+static void cables_are_measured_where_sites_are(void **state)
+{
+	(void)state;
+	struct world w;
+	nodes(&w, 4);
+	request(&w, 7);
+	answer_pairs(&w);
+	assert_int_equal(open_count(), 1); /* one alone, then two at once */
+	answer_of_sites(&w, next_open(), false);
+	assert_int_equal(open_count(), 2);
+	while (next_open() != 0) {
+		assert_true(asked[next_open()].beside);
+		answer_of_sites(&w, next_open(), true);
+	}
+	assert_int_equal(w.reply.request, 7);
+	Traind__V1__Links *links = links_of(&w);
+	assert_int_equal(links->n_links, 16);
+	assert_int_equal(links->n_sites, 2);
+	for (size_t i = 0; i < 2; i++) {
+		const Traind__V1__LinkSite *site = links->sites[i];
+		bool first = site->nodes[0] < 3;
+		assert_int_equal(site->n_nodes, 2);
+		assert_int_equal(site->nodes[0] + 1, site->nodes[1]);
+		assert_true(site->out_bytes_per_s == (first ? 1000 : 2000) &&
+		    site->in_bytes_per_s == (first ? 2000 : 1000));
+	}
+	for (uint64_t a = 1; a <= 2; a++)
+		for (uint64_t b = 3; b <= 4; b++)
+			assert_true(row_of(links, a, b)->bandwidth_bytes_per_s == 1000 &&
+			    row_of(links, b, a)->bandwidth_bytes_per_s == 2000);
+	traind__v1__links__free_unpacked(links, NULL);
+	/* Whatever fails there leaves what was measured before, and nothing is known of cables. */
+	request(&w, 8);
+	answer_pairs(&w);
+	answer(&w, next_open(), "it said something else than was due", false);
+	answer_of_sites(&w, next_open(), true);
+	answer(&w, next_open(), "it said something else than was due", false);
+	assert_int_equal(w.reply.request, 8);
+	links = links_of(&w);
+	assert_int_equal(links->n_sites, 0);
+	assert_string_equal(row_of(links, 1, 3)->error, "");
+	assert_true(row_of(links, 1, 3)->bandwidth_bytes_per_s == 500);
+	finish(&w, links);
+}
+
 static void without_nodes_or_room(void **state)
 {
 	(void)state;
@@ -444,6 +523,7 @@ int main(void)
 		cmocka_unit_test(nodes_of_one_host_are_measured_once),
 		cmocka_unit_test(layers_are_measured_where_nobody_works),
 		cmocka_unit_test(layers_alone_where_links_are_known),
+		cmocka_unit_test(cables_are_measured_where_sites_are),
 		cmocka_unit_test(without_nodes_or_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,22 @@ static void rates_that_settle(void **state)
 	assert_int_equal(took_us, 1000000); /* too few looks */
 }
 
+/* Others come after a quarter of the time and go an eighth before its end: only between is a way shared as it is to be. */
+static void rates_beside_others(void **state)
+{
+	struct probe_rate rate = { 0 };
+	uint64_t total = 0;
+
+	(void)state;
+	assert_true(probe_rate_beside(&rate) == 0);
+	for (uint64_t ms = 0; ms <= 2000; ms += 5) {
+		probe_rate_look(&rate, 1000 * ms, total);
+		total += ms < 500 || ms >= 1750 ? 500 : 250;
+	}
+	assert_true(fabs(probe_rate_beside(&rate) - 50e3) < 1500);
+	assert_true(probe_rate_of(&rate) > 1.2 * probe_rate_beside(&rate));
+}
+
 static void rates_of_nothing(void **state)
 {
 	(void)state;
@@ -231,7 +247,7 @@ static tr_status measure(struct door *door, struct tls_context *tls, uint64_t to
 {
 	atomic_bool stop = false;
 	door_open(door);
-	tr_status st = probe_dial(&(struct probe_target){ door->address, tls, { token, 12 } },
+	tr_status st = probe_dial(&(struct probe_target){ door->address, tls, { token, 12 }, false },
 	    &stop, figures, error);
 	door_close(door);
 	return st;
@@ -292,7 +308,7 @@ static void who_gives_ends_when_the_rate_has_settled(void **state)
 		.until_us = probe_now_us() + 60000000,
 		.stop = &stop,
 		.error = &error };
-	if (probe_give(&io, UINT64_MAX, UINT64_MAX) != TR_OK)
+	if (probe_give(&io, UINT64_MAX, UINT64_MAX, false) != TR_OK)
 		fail_msg("%s", error.text);
 	atomic_store(&paced.stop, true);
 	assert_int_equal(pthread_join(thread, NULL), 0);
@@ -368,12 +384,12 @@ static void who_is_not_there_is_unreachable(void **state)
 	door_open(&door);
 	(void)shutdown(door.fd, SHUT_RDWR);
 	door_close(&door); /* its port is nobody's now */
-	assert_int_equal(probe_dial(&(struct probe_target){ door.address, NULL, { 1, 2 } }, &stop,
-	                     &figures, &error),
+	assert_int_equal(probe_dial(&(struct probe_target){ door.address, NULL, { 1, 2 }, false },
+	                     &stop, &figures, &error),
 	    TR_EUNAVAILABLE);
 	assert_non_null(strstr(error.text, "cannot reach 127.0.0.1:"));
-	assert_int_equal(probe_dial(&(struct probe_target){ "unix:/tmp/x", NULL, { 1, 2 } }, &stop,
-	                     &figures, &error),
+	assert_int_equal(probe_dial(&(struct probe_target){ "unix:/tmp/x", NULL, { 1, 2 }, false },
+	                     &stop, &figures, &error),
 	    TR_EUNAVAILABLE);
 }
 
@@ -399,7 +415,7 @@ static void a_daemon_that_ends_waits_for_nobody(void **state)
 	pthread_t thread;
 	door_open(&door);
 	assert_int_equal(pthread_create(&thread, NULL, end_soon, &ending), 0);
-	assert_int_equal(probe_dial(&(struct probe_target){ door.address, NULL, { 11, 12 } },
+	assert_int_equal(probe_dial(&(struct probe_target){ door.address, NULL, { 11, 12 }, false },
 	                     &ending.stop, &figures, &error),
 	    TR_EIO);
 	assert_non_null(strstr(error.text, "this daemon ends"));
@@ -443,6 +459,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rates_of_ways),
 		cmocka_unit_test(rates_that_settle),
+		cmocka_unit_test(rates_beside_others),
 		cmocka_unit_test(rates_of_nothing),
 		cmocka_unit_test(messages),
 		cmocka_unit_test(who_gives_ends_when_the_rate_has_settled),

@@ -109,30 +109,61 @@ static const char *name_of(const struct membership *m, uint64_t id)
 	return node != NULL ? node->hello->name : "?";
 }
 
+/* What a pair told before stays, where it was to tell more. */
 static void pair_failed(struct membership *m, struct measuring_pair *pair, const char *words)
 {
+	bool first = m->measuring.step <= MEASURE_PAIRS;
 	char text[MEASURED_WORDS_MAX];
 	copy_text(text, sizeof(text), words);
 	if (pair->turned)
 		(void)snprintf(text, sizeof(text), "%.155s; %.155s", pair->error, words);
-	note(m, pair->from, pair->to, 0, 0, text);
-	if (pair->from != pair->to)
+	if (first)
+		note(m, pair->from, pair->to, 0, 0, text);
+	if (first && pair->from != pair->to)
 		note(m, pair->to, pair->from, 0, 0, text);
+	m->measuring.together_failed = true;
 	action_log(m, true, "the way between %s and %s could not be measured: %.300s",
 	    name_of(m, pair->from), name_of(m, pair->to), text);
 	pair->number = 0;
+}
+
+static uint32_t host_of(const struct measuring *now, uint64_t node)
+{
+	uint32_t host = 0;
+	while (host < now->host_count && now->hosts[host] != node)
+		host++;
+	return host;
+}
+
+/* Measured once more: alone it is what a stream has, with others it is a part of what they have. */
+static void measured_again(struct measuring *now, const struct measuring_pair *pair,
+    const Traind__Peer__LinkMeasured *said)
+{
+	uint32_t from = host_of(now, pair->from), to = host_of(now, pair->to);
+	if (now->step == MEASURE_ALONE) {
+		sites_relink(now->sites, from, to, said->there_bytes_per_s);
+		sites_relink(now->sites, to, from, said->back_bytes_per_s);
+	} else {
+		bool out = now->sites->of[from] == now->turn;
+		now->together_out += out ? said->there_bytes_per_s : said->back_bytes_per_s;
+		now->together_in += out ? said->back_bytes_per_s : said->there_bytes_per_s;
+	}
 }
 
 static void pair_measured(struct membership *m, struct measuring_pair *pair,
     const Traind__Peer__LinkMeasured *said)
 {
 	double latency_s = said->round_trip_s / 2;
+	if (m->measuring.step >= MEASURE_ALONE)
+		measured_again(&m->measuring, pair, said);
 	if (said->layer_error[0] != '\0')
 		action_log(m, true, "on %s: %.300s", name_of(m, pair->from), said->layer_error);
-	note(m, pair->from, pair->to, latency_s, said->there_bytes_per_s, "");
-	if (pair->from != pair->to)
-		note(m, pair->to, pair->from, latency_s, said->back_bytes_per_s, "");
-	else
+	if (m->measuring.step != MEASURE_TOGETHER) {
+		note(m, pair->from, pair->to, latency_s, said->there_bytes_per_s, "");
+		if (pair->from != pair->to)
+			note(m, pair->to, pair->from, latency_s, said->back_bytes_per_s, "");
+	}
+	if (pair->from == pair->to)
 		note_layer(m, pair->from, said->layer_s);
 	pair->number = 0;
 }
@@ -172,23 +203,121 @@ static void ask(struct membership *m, struct measuring_pair *pair)
 	}
 	measure.token_low = to->hello->probe_token_low;
 	measure.token_high = to->hello->probe_token_high;
+	measure.beside = m->measuring.step == MEASURE_TOGETHER;
 	message.body_case = TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK;
 	message.measure_link = &measure;
 	action_send(m, from->soft.conn, &message);
+}
+
+/* ---- turns ---- */
+
+static uint32_t turns_of(const struct measuring *now)
+{
+	uint32_t sites = now->sites != NULL && now->sites->count > 1 ? now->sites->count : 0;
+	switch (now->step) {
+	case MEASURE_HOSTS:
+		return 1;
+	case MEASURE_PAIRS:
+		return tournament_turns(now->host_count);
+	case MEASURE_ALONE:
+		return tournament_turns(sites);
+	default:
+		return sites;
+	}
+}
+
+static uint32_t pairs_of(const struct measuring *now, struct tournament_pair *pairs)
+{
+	switch (now->step) {
+	case MEASURE_HOSTS:
+		for (uint32_t i = 0; i < now->host_count; i++)
+			pairs[i] = (struct tournament_pair){ i, i };
+		return now->host_count;
+	case MEASURE_PAIRS:
+		return tournament_pairs(now->host_count, now->turn, pairs);
+	case MEASURE_ALONE:
+		return sites_alone(now->sites, now->turn, pairs);
+	default:
+		return sites_together(now->sites, now->turn, pairs);
+	}
 }
 
 static void begin_turn(struct membership *m)
 {
 	struct measuring *now = &m->measuring;
 	struct tournament_pair met[TR_PROBE_HOSTS_MAX] = { { 0, 0 } };
-	now->pair_count = now->turn == 0 ? now->host_count
-	                                 : tournament_pairs(now->host_count, now->turn - 1, met);
+	now->pair_count = pairs_of(now, met);
+	now->together_out = now->together_in = 0;
+	now->together_failed = false;
 	for (uint32_t i = 0; i < now->pair_count; i++) {
-		uint64_t from = now->hosts[now->turn == 0 ? i : met[i].low],
-		         to = now->hosts[now->turn == 0 ? i : met[i].high];
-		now->pairs[i] = (struct measuring_pair){ .from = from, .to = to };
+		now->pairs[i] = (struct measuring_pair){ .from = now->hosts[met[i].low],
+			.to = now->hosts[met[i].high] };
 		ask(m, &now->pairs[i]);
 	}
+}
+
+static void find_sites(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	size_t links = (size_t)now->host_count * now->host_count;
+	free(now->sites);
+	now->sites = state_alloc(m, sizeof(*now->sites) + links * sizeof(now->sites->links[0]));
+	if (now->sites == NULL)
+		return;
+	now->sites->hosts = now->host_count;
+	for (size_t i = 0; i < links; i++) {
+		const struct measured_link *row = find_row(m, now->hosts[i / now->host_count],
+		    now->hosts[i % now->host_count]);
+		if (row != NULL && row->error[0] == '\0')
+			now->sites->links[i] = (struct flow_link){ row->latency_s,
+				row->bandwidth_bytes_per_s };
+	}
+	sites_find(now->sites);
+}
+
+/* False: that was the last one. */
+static bool next_turn(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	if (now->step == MEASURE_TOGETHER && now->pair_count > 0 && !now->together_failed)
+		sites_take(now->sites, now->turn, now->together_out, now->together_in);
+	now->turn++;
+	while (now->turn >= turns_of(now)) {
+		if (now->step == MEASURE_TOGETHER || now->layers_only)
+			return false;
+		now->step++;
+		now->turn = 0;
+		if (now->step == MEASURE_ALONE)
+			find_sites(m);
+	}
+	return true;
+}
+
+/* Links over a cable that is shared become those of one stream alone. */
+static void keep_sites(struct membership *m)
+{
+	struct measuring *now = &m->measuring;
+	const struct sites *sites = now->sites;
+	now->known_count = 0;
+	if (sites == NULL)
+		return;
+	for (uint32_t i = 0; i < sites->hosts * sites->hosts; i++) {
+		uint32_t from = i / sites->hosts, to = i % sites->hosts;
+		struct measured_link *row = find_row(m, now->hosts[from], now->hosts[to]);
+		if (row != NULL && row->error[0] == '\0' && sites_crosses(sites, from, to))
+			row->bandwidth_bytes_per_s = sites_lone(sites, from, to);
+	}
+	for (uint32_t site = 0; site < sites->count && sites->count > 1; site++) {
+		struct measured_site *known = &now->known[now->known_count];
+		*known = (struct measured_site){ .out_bytes_per_s = sites->cable_out[site],
+			.in_bytes_per_s = sites->cable_in[site] };
+		for (uint32_t host = 0; host < sites->hosts; host++)
+			if (sites->of[host] == site)
+				known->nodes[known->count++] = now->hosts[host];
+		now->known_count += known->out_bytes_per_s > 0 || known->in_bytes_per_s > 0;
+	}
+	free(now->sites);
+	now->sites = NULL;
 }
 
 /* What an earlier measurement found of hosts that this one had not. */
@@ -206,8 +335,10 @@ static void forget_older(struct membership *m)
 static void answer_all(struct membership *m)
 {
 	struct measuring *now = &m->measuring;
-	if (!now->layers_only)
+	if (!now->layers_only) {
 		forget_older(m);
+		keep_sites(m);
+	}
 	for (uint32_t i = 0; i < now->request_count; i++)
 		action_reply(m, now->requests[i], TR_OK, 0, false, "");
 	now->request_count = 0;
@@ -265,6 +396,7 @@ void measure_request(struct membership *m, uint64_t request,
 		}
 		now->under_way = true;
 		now->layers_only = wish->layers_only && knows_links(m);
+		now->step = MEASURE_HOSTS;
 		now->turn = 0;
 		take_wish(m, wish);
 		now->session++;
@@ -344,10 +476,10 @@ void measure_think(struct membership *m)
 {
 	struct measuring *now = &m->measuring;
 	while (now->under_way && turn_over(m)) {
-		if (now->layers_only || now->turn++ == tournament_turns(now->host_count))
-			answer_all(m);
-		else
+		if (next_turn(m))
 			begin_turn(m);
+		else
+			answer_all(m);
 	}
 }
 
@@ -388,11 +520,26 @@ static uint64_t measured_for(const struct membership *m, const struct node *node
 	return by != NULL ? by->id : node->id;
 }
 
+static size_t fill_sites(struct measuring *now, Traind__V1__LinkSite *rows,
+    Traind__V1__LinkSite **list)
+{
+	for (uint32_t i = 0; i < now->known_count; i++) {
+		traind__v1__link_site__init(&rows[i]);
+		rows[i].nodes = now->known[i].nodes;
+		rows[i].n_nodes = now->known[i].count;
+		rows[i].out_bytes_per_s = now->known[i].out_bytes_per_s;
+		rows[i].in_bytes_per_s = now->known[i].in_bytes_per_s;
+		list[i] = &rows[i];
+	}
+	return now->known_count;
+}
+
 Traind__V1__Links *membership_links(const struct membership *membership, uint64_t now_ms)
 {
 	struct membership *m = (struct membership *)(uintptr_t)
 	    membership; /* for copy_message's flag */
 	Traind__V1__Links facts = TRAIND__V1__LINKS__INIT, *copy = NULL;
+	Traind__V1__LinkSite sites[TR_PROBE_SITES_MAX], *site_rows[TR_PROBE_SITES_MAX];
 	bool oom = m->oom;
 	Traind__V1__Link *links = calloc(m->measured.count + 1, sizeof(*links));
 	Traind__V1__Link **link_rows = calloc(m->measured.count + 1, sizeof(Traind__V1__Link *));
@@ -403,6 +550,8 @@ Traind__V1__Links *membership_links(const struct membership *membership, uint64_
 		goto out;
 	facts.links = link_rows;
 	facts.hosts = host_rows;
+	facts.sites = site_rows;
+	facts.n_sites = fill_sites(&m->measuring, sites, site_rows);
 	if (m->measuring.wish != NULL)
 		facts.layers_of = m->measuring.wish->layers_of;
 	for (size_t i = 0; i < m->measured.count; i++) {
@@ -436,6 +585,7 @@ void measure_clear(struct membership *m)
 	for (size_t i = 0; i < m->measured.count; i++)
 		free(m->measured.items[i]);
 	free(m->measured.items);
+	free(m->measuring.sites);
 	m->measured = (struct list){ 0 };
 	m->measuring = (struct measuring){ 0 };
 }
