@@ -41,9 +41,12 @@ class NodeLab:
             node.end()
         self.lab.close()
 
+    def place(self, number):
+        return Place(self.lab, number)
+
     def add_node(self, number, slots=1, hidden=False, more=()):
         """`hidden`: nobody else can dial it."""
-        place = Place(self.lab, number)
+        place = self.place(number)
         if hidden:
             place.hide()
         folder = self.folder / f"node-{number}"

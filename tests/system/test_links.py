@@ -6,6 +6,7 @@ import time
 
 from harness import Cluster, trainctl, trainctl_json, wait_for
 from node_lab import NodeLab
+from site_lab import SiteLab
 
 MBIT = 125e3
 CARRIED = 1448 / 1514  # of a frame's bytes; the others are headers of Ethernet, IP and TCP
@@ -63,6 +64,44 @@ def test_unequal_links(tmp_path):
             lab.slow_down(node, f"{rate}mbit")
             rates[node.name] = rate
         check_rates(lab, rates)
+
+
+def test_sites_that_share_cables(tmp_path):
+    """Two sites of two, one of which sends over 40 Mbit/s and gets 80: links between them are what one stream has, cables what two have together."""
+    out, into, near = CARRIED * MBIT * 40, CARRIED * MBIT * 80, 0.1
+    with SiteLab(tmp_path) as lab:
+        lab.add_site(1, "40mbit", "80mbit", (2, 3))
+        lab.add_site(2, "1gbit", "1gbit", (4, 5))
+        for turn in range(6):  # as in check_rates
+            measured = lab.json("nodes", "--measure")
+            found = rows(measured)
+            sites = {tuple(sorted(site["nodes"])): site for site in measured["sites"]}
+            figures = [(found[a, b]["bandwidth_bytes_per_s"], out) for a in ("node-2", "node-3") for b in ("node-4", "node-5")]
+            figures += [(found[b, a]["bandwidth_bytes_per_s"], into) for a in ("node-2", "node-3") for b in ("node-4", "node-5")]
+            if set(sites) == {("node-2", "node-3"), ("node-4", "node-5")}:
+                one, other = sites["node-2", "node-3"], sites["node-4", "node-5"]
+                figures += [(one["out_bytes_per_s"] or 0, out), (one["in_bytes_per_s"] or 0, into), (other["in_bytes_per_s"] or 0, out), (other["out_bytes_per_s"] or 0, into)]
+            odd = [(figure, right) for figure, right in figures if abs(figure / right - 1) > near]
+            if len(figures) == 12 and not odd:
+                break
+        assert len(figures) == 12 and not odd, (measured["sites"], odd)
+        assert "node-2, node-3: to all others together" in lab.trainctl("nodes", "--links").stdout
+
+
+def test_sites_that_share_nothing(tmp_path):
+    """What each machine sends to the other site is slow, and the cables carry more: two send twice as much as one, so nothing is said of cables."""
+    with SiteLab(tmp_path) as lab:
+        for number, machines, far in ((1, (2, 3), "10.77.0.4/31"), (2, (4, 5), "10.77.0.2/31")):
+            for node in lab.add_site(number, "1gbit", "1gbit", machines):
+                tc = lambda *words, place=node.place: place.inside("tc", *words[:2], "dev", place.cable, *words[2:])
+                tc("qdisc", "replace", "root", "handle", "1:", "htb", "default", "1")
+                tc("class", "add", "parent", "1:", "classid", "1:1", "htb", "rate", "10gbit")
+                tc("class", "add", "parent", "1:", "classid", "1:3", "htb", "rate", "20mbit", "burst", "64kb")
+                tc("filter", "add", "parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst", far, "flowid", "1:3")
+        measured = lab.json("nodes", "--measure")
+        found = rows(measured)
+        assert all(found["node-2", far]["bandwidth_bytes_per_s"] < 0.2 * found["node-2", "node-3"]["bandwidth_bytes_per_s"] for far in ("node-4", "node-5"))
+        assert measured["sites"] == []
 
 
 def test_with_tls(tmp_path):
