@@ -129,8 +129,9 @@
 #define TR_PROBE_HOSTS_MAX 128 /* whose links are measured: n - 1 turns */
 #define TR_PROBE_SITES_MAX \
 	8 /* whose cables are measured, a turn each, and as many of links alone */
-#define TR_PROBE_BESIDE_US \
-	2000000 /* of bytes, in each direction, while others measure; over long ways more */
+#define TR_PROBE_BESIDE_US 3000000 /* of bytes, in each direction, while others measure */
+#define TR_PROBE_BESIDE_AT_US \
+	1000000 /* after this all who measure at the same time begin, and so long after their bytes with the other direction */
 #define TR_PROBE_BESIDE_BYTES \
 	(2u << 30)              /* and so many: none that ends sooner leaves the others more */
 #define TR_PROBE_CALLERS_MAX 16 /* that wait for one measurement */

@@ -22,7 +22,7 @@ enum probe_kind {
 	PROBE_LAST = 7,         /* head of the last one */
 	PROBE_OPENED = 8,       /* answer to PROBE_OPEN */
 	PROBE_REFUSED = 9,      /* the same: the token is another, or too many probe already */
-	PROBE_TAKE_BESIDE = 10, /* as PROBE_TAKE and PROBE_GIVE, while others measure: none ends before its time, and what came from three to seven eighths of it counts, when all others are in the midst of theirs */
+	PROBE_TAKE_BESIDE = 10, /* as PROBE_TAKE and PROBE_GIVE, while others measure: none ends before its time, and what came from the half to seven eighths of it, after the first byte, counts, when all others are in the midst of theirs */
 	PROBE_GIVE_BESIDE = 11,
 };
 

@@ -13,6 +13,8 @@
 #include "common/limits.h"
 #include "proto/frame.h"
 
+#define LOOK_MS 100 /* at whether we are to stop */
+
 _Static_assert(sizeof(PROBE_GREETING) - 1 == FRAME_GREETING_BYTES, "a listener reads so many");
 
 static tr_status unreachable(const struct probe_io *io, const char *cause)
@@ -117,22 +119,58 @@ static tr_status measure_trips(const struct probe_io *io, double *round_trip_s)
 	return st;
 }
 
-static tr_status measure_rates(const struct probe_io *io, bool beside, struct probe_figures *figures)
+/* All who measure at the same time wait for the same moments: a round trip behind another one's bytes takes far longer than one before. */
+static tr_status wait_until(const struct probe_io *io, uint64_t at_us)
+{
+	for (uint64_t now_us = probe_now_us(); now_us < at_us; now_us = probe_now_us()) {
+		if (atomic_load(io->stop))
+			return tr_error_set(io->error, TR_EIO, "this daemon ends");
+		uint64_t left_ms = (at_us - now_us) / 1000 + 1;
+		(void)poll(NULL, 0, left_ms < LOOK_MS ? (int)left_ms : LOOK_MS);
+	}
+	return TR_OK;
+}
+
+static tr_status measure_beside(const struct probe_io *io, uint64_t at_us,
+    struct probe_figures *figures, struct probe_message *took)
+{
+	tr_status st = wait_until(io, at_us);
+	if (st == TR_OK)
+		st = probe_say(io, PROBE_TAKE_BESIDE, 0, 0);
+	if (st == TR_OK)
+		st = probe_give(io, TR_PROBE_BESIDE_US, TR_PROBE_BESIDE_BYTES, true);
+	if (st == TR_OK)
+		st = probe_expect(io, PROBE_TOOK, took);
+	if (st == TR_OK)
+		st = wait_until(io, at_us + TR_PROBE_BESIDE_US + TR_PROBE_BESIDE_AT_US);
+	if (st == TR_OK)
+		st = probe_say(io, PROBE_GIVE_BESIDE, TR_PROBE_BESIDE_US, TR_PROBE_BESIDE_BYTES);
+	return st == TR_OK ? probe_take(io, true, &figures->back_bytes_per_s) : st;
+}
+
+static tr_status measure_alone(const struct probe_io *io, struct probe_figures *figures,
+    struct probe_message *took)
+{
+	uint64_t us = (uint64_t)(1e6 * TR_PROBE_RATE_TRIPS * figures->round_trip_s);
+	us = us < TR_PROBE_RATE_US      ? TR_PROBE_RATE_US
+	    : us > TR_PROBE_RATE_US_MAX ? TR_PROBE_RATE_US_MAX
+	                                : us;
+	tr_status st = probe_say(io, PROBE_TAKE, 0, 0);
+	if (st == TR_OK)
+		st = probe_give(io, us, TR_PROBE_BYTES, false);
+	if (st == TR_OK)
+		st = probe_expect(io, PROBE_TOOK, took);
+	if (st == TR_OK)
+		st = probe_say(io, PROBE_GIVE, us, TR_PROBE_BYTES);
+	return st == TR_OK ? probe_take(io, false, &figures->back_bytes_per_s) : st;
+}
+
+static tr_status measure_rates(const struct probe_io *io, bool beside, uint64_t begun_us,
+    struct probe_figures *figures)
 {
 	struct probe_message took;
-	uint64_t least_us = beside ? TR_PROBE_BESIDE_US : TR_PROBE_RATE_US,
-	         us = (uint64_t)(1e6 * TR_PROBE_RATE_TRIPS * figures->round_trip_s),
-	         bytes = beside ? TR_PROBE_BESIDE_BYTES : TR_PROBE_BYTES;
-	us = us < least_us ? least_us : us > TR_PROBE_RATE_US_MAX ? TR_PROBE_RATE_US_MAX : us;
-	tr_status st = probe_say(io, beside ? PROBE_TAKE_BESIDE : PROBE_TAKE, 0, 0);
-	if (st == TR_OK)
-		st = probe_give(io, us, bytes, beside);
-	if (st == TR_OK)
-		st = probe_expect(io, PROBE_TOOK, &took);
-	if (st == TR_OK)
-		st = probe_say(io, beside ? PROBE_GIVE_BESIDE : PROBE_GIVE, us, bytes);
-	if (st == TR_OK)
-		st = probe_take(io, beside, &figures->back_bytes_per_s);
+	tr_status st = beside ? measure_beside(io, begun_us + TR_PROBE_BESIDE_AT_US, figures, &took)
+	                      : measure_alone(io, figures, &took);
 	if (st == TR_OK) {
 		figures->there_bytes_per_s = (double)took.value[0];
 		if (!(figures->there_bytes_per_s > 0) || !(figures->back_bytes_per_s > 0))
@@ -147,9 +185,10 @@ tr_status probe_dial(const struct probe_target *target, const atomic_bool *stop,
 {
 	struct tr_error words = { 0 };
 	struct address address;
+	uint64_t begun_us = probe_now_us();
 	struct probe_io io = { .stream = { -1, NULL },
 		.stop = stop,
-		.until_us = probe_now_us() + 1000u * TR_PROBE_MS,
+		.until_us = begun_us + 1000u * TR_PROBE_MS,
 		.error = &words };
 	tr_status st = address_parse(target->address, &address, &words);
 	if (st == TR_OK)
@@ -161,7 +200,7 @@ tr_status probe_dial(const struct probe_target *target, const atomic_bool *stop,
 	if (st == TR_OK)
 		st = measure_trips(&io, &figures->round_trip_s);
 	if (st == TR_OK)
-		st = measure_rates(&io, target->beside, figures);
+		st = measure_rates(&io, target->beside, begun_us, figures);
 	hang_up(&io);
 	if (st == TR_OK)
 		return TR_OK;

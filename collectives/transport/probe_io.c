@@ -217,7 +217,9 @@ tr_status probe_take(const struct probe_io *io, bool beside, double *bytes_per_s
 		return tr_error_set(io->error, TR_ENOMEM, "no memory to measure with");
 	while (st == TR_OK && !last)
 		st = take_block(io, room->block, &total, &room->rate, &last);
-	*bytes_per_s = beside ? probe_rate_beside(&room->rate) : probe_rate_of(&room->rate);
+	*bytes_per_s = beside
+	    ? probe_rate_within(&room->rate, TR_PROBE_BESIDE_US / 2, TR_PROBE_BESIDE_US * 7ull / 8)
+	    : probe_rate_of(&room->rate);
 	free(room);
 	return st;
 }

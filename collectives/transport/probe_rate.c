@@ -25,14 +25,19 @@ void probe_rate_look(struct probe_rate *rate, uint64_t now_us, uint64_t total)
 	rate->look[last].bytes = total;
 }
 
-/* The newest look at that part of the time, or before. */
-static unsigned look_at(const struct probe_rate *rate, unsigned part, unsigned of)
+/* The newest look so long after the first one, or before. */
+static unsigned look_after(const struct probe_rate *rate, uint64_t us)
 {
 	unsigned last = rate->looks - 1, at = 0;
-	uint64_t us = rate->look[0].us + (rate->look[last].us - rate->look[0].us) * part / of;
-	while (at < last && rate->look[at + 1].us <= us)
+	while (at < last && rate->look[at + 1].us <= rate->look[0].us + us)
 		at++;
 	return at;
+}
+
+/* At that part of the time. */
+static unsigned look_at(const struct probe_rate *rate, unsigned part, unsigned of)
+{
+	return look_after(rate, (rate->look[rate->looks - 1].us - rate->look[0].us) * part / of);
 }
 
 static double rate_between(const struct probe_rate *rate, unsigned from, unsigned to)
@@ -50,9 +55,11 @@ double probe_rate_of(const struct probe_rate *rate)
 	return rate_between(rate, middle < last ? middle : last - 1, last);
 }
 
-double probe_rate_beside(const struct probe_rate *rate)
+double probe_rate_within(const struct probe_rate *rate, uint64_t from_us, uint64_t to_us)
 {
-	return rate->looks < 2 ? 0 : rate_between(rate, look_at(rate, 3, 8), look_at(rate, 7, 8));
+	return rate->looks < 2
+	    ? 0
+	    : rate_between(rate, look_after(rate, from_us), look_after(rate, to_us));
 }
 
 bool probe_rate_settled(const struct probe_rate *rate, uint64_t least_us)

@@ -28,8 +28,8 @@ struct probe_rate {
 /* `total` never shrinks, nor does the time. */
 void probe_rate_look(struct probe_rate *rate, uint64_t now_us, uint64_t total);
 double probe_rate_of(const struct probe_rate *rate); /* 0: no two looks at different times */
-/* That from three to seven eighths of the time, while others whose times began a little sooner or later are under way too. */
-double probe_rate_beside(const struct probe_rate *rate);
+/* That between two times after the first look, while others who began with it are under way too: what each has in its own socket then comes later, and longer of who is slow. */
+double probe_rate_within(const struct probe_rate *rate, uint64_t from_us, uint64_t to_us);
 /* It has lasted for so long, and its last three quarters were equally fast to within PROBE_RATE_SETTLED. A bucket that lasts longer than that is not seen. */
 bool probe_rate_settled(const struct probe_rate *rate, uint64_t least_us);
 
