@@ -232,10 +232,10 @@ struct sharded {
 	bool behind;       /* sharded_arrivals.c: shards come while others train apart */
 	size_t arriving; /* one more than the transfer that this worker has not waited for; 0: none */
 	bool gathers;
-	struct saving begins;      /* in shards, with it; key 0: none does */
-	bool leaves_out;           /* a checkpoint that would begin, since another is on its way */
-	uint64_t share;            /* samples of this worker's replica */
-	double work_s;             /* that computing it took; meanwhile since when, monotonic */
+	struct saving begins; /* in shards, with it; key 0: none does */
+	bool leaves_out;      /* a checkpoint that would begin, since another is on its way */
+	uint64_t share;       /* samples of this worker's replica */
+	double work_s;        /* that computing it took; meanwhile since when, monotonic */
 	struct waits waits;
 	struct fetch_piece *fetch; /* sharded_fetch.c; NULL: none was needed yet */
 	struct manifest *back;     /* what training goes back to; in the group's memory */
