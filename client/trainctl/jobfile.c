@@ -41,13 +41,27 @@ static bool has_set(const struct job *job)
 	return false;
 }
 
+/* Of a key that the file lacks: where its section is, as far as that has keys, else where the file begins. */
+static unsigned line_near(const struct job *job, const char *key)
+{
+	unsigned line = job->places.first_line, first = 0;
+	size_t section = strcspn(key, ".");
+	for (const struct job_option *option = job_options(); option->key != NULL; option++) {
+		unsigned at = job->places.line[option - job_options()];
+		if (key[section] == '.' && strncmp(option->key, key, section + 1) == 0 && at != 0 &&
+		    (first == 0 || at < first))
+			first = at;
+	}
+	return first != 0 ? first : line;
+}
+
 /* Puts the place of the key that `cause` begins with before it. */
 static tr_status locate(const struct job *job, const struct tr_error *cause, struct tr_error *error)
 {
 	char key[2 * TR_NAME_MAX];
 	(void)snprintf(key, sizeof(key), "%.*s", (int)strcspn(cause->text, ":"), cause->text);
 	const struct job_option *option = job_option_find(key);
-	unsigned line = job->places.first_line;
+	unsigned line = line_near(job, key);
 	if (option != NULL && job->places.by_set[option - job_options()])
 		return tr_error_set(error, cause->status, "--set: %s", cause->text);
 	if (option != NULL && job->places.line[option - job_options()] != 0)

@@ -20,7 +20,7 @@
 struct jobfile_places {
 	unsigned line[JOB_OPTIONS_MAX]; /* 0: not set */
 	bool by_set[JOB_OPTIONS_MAX];   /* --set said so */
-	unsigned first_line;            /* of the mapping, for what is missing */
+	unsigned first_line;            /* of the mapping, for a section that is missing */
 };
 
 /* Reads, applies `sets` ("key=value") in order, resolves paths, checks files, validates. Free *spec

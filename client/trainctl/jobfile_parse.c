@@ -12,6 +12,8 @@
 #include "common/edit_distance.h"
 #include "common/limits.h"
 
+#define FOUND_TEXT 80
+
 struct reader {
 	yaml_parser_t yaml;
 	yaml_event_t event;
@@ -64,8 +66,6 @@ static const char *kind_of(const yaml_event_t *event)
 	switch (event->type) {
 	case YAML_ALIAS_EVENT:
 		return "an alias";
-	case YAML_SCALAR_EVENT:
-		return "a value";
 	case YAML_SEQUENCE_START_EVENT:
 		return "a list";
 	case YAML_MAPPING_START_EVENT:
@@ -76,6 +76,15 @@ static const char *kind_of(const yaml_event_t *event)
 	default:
 		return "something else";
 	}
+}
+
+/* Where a value is no answer, which one it is. */
+static const char *found_there(const yaml_event_t *event, char text[FOUND_TEXT])
+{
+	if (event->type != YAML_SCALAR_EVENT)
+		return kind_of(event);
+	(void)snprintf(text, FOUND_TEXT, "'%.60s'", (const char *)event->data.scalar.value);
+	return text;
 }
 
 static bool has_tag(const yaml_event_t *event)
@@ -264,7 +273,7 @@ static tr_status read_section(struct reader *reader, const char *section)
 		return refuse(reader, section, "a tag", "plain values");
 	if (reader->event.type == YAML_SCALAR_EVENT && reader->event.data.scalar.length == 0)
 		return TR_OK; /* "train:" and nothing below */
-	char dotted[2 * TR_NAME_MAX];
+	char dotted[2 * TR_NAME_MAX], found[FOUND_TEXT];
 	const struct job_option *option;
 	if (is_flag(reader, section, dotted, sizeof(dotted))) {
 		status = take_key(reader, section, dotted + strlen(section) + 1, dotted, &option);
@@ -272,7 +281,7 @@ static tr_status read_section(struct reader *reader, const char *section)
 		                       : status;
 	}
 	if (reader->event.type != YAML_MAPPING_START_EVENT)
-		return refuse(reader, section, kind_of(&reader->event), allowed);
+		return refuse(reader, section, found_there(&reader->event, found), allowed);
 	status = next_event(reader);
 	while (status == TR_OK && reader->event.type != YAML_MAPPING_END_EVENT) {
 		status = read_pair(reader, section);
@@ -311,6 +320,7 @@ static tr_status read_pair(struct reader *reader, const char *section)
 static tr_status read_document(struct reader *reader)
 {
 	const char *shape = "a mapping: name, model, data, train, mesh, sync, checkpoint, sample";
+	char found[FOUND_TEXT];
 	tr_status status = next_event(reader); /* stream start */
 	if (status == TR_OK)
 		status = next_event(reader);
@@ -323,7 +333,7 @@ static tr_status read_document(struct reader *reader)
 	if (has_tag(&reader->event))
 		return refuse(reader, "yaml", "a tag", "plain values");
 	if (reader->event.type != YAML_MAPPING_START_EVENT)
-		return refuse(reader, "yaml", kind_of(&reader->event), shape);
+		return refuse(reader, "yaml", found_there(&reader->event, found), shape);
 	reader->places->first_line = event_line(reader);
 	status = next_event(reader);
 	while (status == TR_OK && reader->event.type != YAML_MAPPING_END_EVENT) {

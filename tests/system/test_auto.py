@@ -142,7 +142,7 @@ def test_a_plan_is_on_as_many_nodes_as_the_job_wants(tmp_path, text):
 @pytest.mark.parametrize("mesh, words", [
     ("{auto: true, tp: 2}", "mesh.tp: found 2, allowed: nothing, since mesh.auto chooses it"),
     ("{auto: true, nodes: 3}", "mesh.nodes: found 3, allowed: nothing, since mesh.auto chooses it"),
-    ("automatic", "mesh: found a value, allowed: auto, or a mapping of"),
+    ("automatic", "mesh: found 'automatic', allowed: auto, or a mapping of"),
 ])
 def test_what_does_not_go_with_auto(tmp_path, text, mesh, words):
     done = trainctl("launch", job_file(tmp_path, text, mesh), check=False)

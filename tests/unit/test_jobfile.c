@@ -426,11 +426,11 @@ static void test_bad_keys_and_values(void **state)
 	says(with_line(7, "model: {layers: 3}"), NULL,
 	    ":7: model: found the section again, allowed: each section once");
 	says(with_line(2, "model: large"), NULL,
-	    ":2: model: found a value, allowed: a mapping of preset, layers, width, heads, "
+	    ":2: model: found 'large', allowed: a mapping of preset, layers, width, heads, "
 	    "kv_heads, hidden, tied, rope_theta, norm_eps, "
 	    "context, vocab");
 	says(with_line(7, "mesh: automatic"), NULL,
-	    ":7: mesh: found a value, allowed: auto, or a mapping of auto, nodes, "
+	    ":7: mesh: found 'automatic', allowed: auto, or a mapping of auto, nodes, "
 	    "workers_per_node, threads, min_nodes, grow, tp, pp, sequence_parallel, schedule, "
 	    "chunks, "
 	    "recompute, shares, layers, balance, zero_owners, copies, too_few");
@@ -440,7 +440,7 @@ static void test_bad_keys_and_values(void **state)
 	says(with_line(2, "model: {layers: 2000}"), NULL,
 	    ":2: model.layers: found 2000, allowed: a whole number from 1 to 256");
 	says(with_line(5, "  lr: 1e-3"), NULL,
-	    ":1: train.steps: found nothing, allowed: a whole number from 1 to 1000000000");
+	    ":5: train.steps: found nothing, allowed: a whole number from 1 to 1000000000");
 	says(with_line(3, "data: {text: []}"), NULL,
 	    ":3: data.text: found an empty list, allowed: a list of 1 to 256 paths");
 	says(with_line(3, "data: {text: [[a]]}"), NULL,
@@ -489,7 +489,7 @@ static void test_bad_yaml(void **state)
 	says("", NULL, expected);
 	(void)snprintf(expected, sizeof(expected), ":1: yaml: found a list, allowed: %s", shape);
 	says("- a\n- b\n", NULL, expected);
-	(void)snprintf(expected, sizeof(expected), ":1: yaml: found a value, allowed: %s", shape);
+	(void)snprintf(expected, sizeof(expected), ":1: yaml: found 'hello', allowed: %s", shape);
 	says("hello", NULL, expected);
 	says("name: q\n---\nname: r\n", NULL,
 	    ":2: yaml: found a second document, allowed: one job in a file");
