@@ -31,6 +31,7 @@ struct lifeline {
 	bool wanted, stop;
 	char address[TR_ADDRESS_MAX];
 	uint64_t node_id, incarnation;
+	uint32_t call;
 	char failed[LIFELINE_WORDS_MAX]; /* not asked for yet */
 	/* Do not change. */
 	struct tls_context *tls;
@@ -43,6 +44,7 @@ static size_t hello_put(const struct lifeline *lifeline, uint8_t hello[HELLO_BYT
 	Traind__Peer__Lifeline body = TRAIND__PEER__LIFELINE__INIT;
 	body.node_id = lifeline->node_id;
 	body.incarnation = lifeline->incarnation;
+	body.call = lifeline->call;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_LIFELINE;
 	message.lifeline = &body;
 	size_t bytes = traind__peer__to_member__pack(&message,
@@ -193,7 +195,7 @@ struct lifeline *lifeline_start(struct tls_context *tls, const char *host)
 }
 
 void lifeline_tie(struct lifeline *lifeline, const char *address, uint64_t node_id,
-    uint64_t incarnation)
+    uint64_t incarnation, uint32_t call)
 {
 	if (lifeline == NULL)
 		return;
@@ -201,6 +203,7 @@ void lifeline_tie(struct lifeline *lifeline, const char *address, uint64_t node_
 	(void)snprintf(lifeline->address, sizeof(lifeline->address), "%s", address);
 	lifeline->node_id = node_id;
 	lifeline->incarnation = incarnation;
+	lifeline->call = call;
 	lifeline->wanted = true;
 	pthread_cond_signal(&lifeline->changed);
 	pthread_mutex_unlock(&lifeline->lock);

@@ -23,7 +23,7 @@ struct tls_context;
 struct lifeline *lifeline_start(struct tls_context *tls, const char *host);
 /* memberd at `address` (numeric, "127.0.0.1:7070") has welcomed this process as that node: ties it there, instead of where it was. */
 void lifeline_tie(struct lifeline *lifeline, const char *address, uint64_t node_id,
-    uint64_t incarnation);
+    uint64_t incarnation, uint32_t call);
 /* It could not be tied, not at the second try either: why, once. (The thread itself has no file to log to.) */
 bool lifeline_failed(struct lifeline *lifeline, char words[LIFELINE_WORDS_MAX]);
 /* Closes it. memberd must have heard before that the process leaves, else it takes it for dead. */

@@ -154,7 +154,7 @@ static void welcomed(struct link *link, const Traind__Peer__Welcome *welcome)
 	for (size_t i = 0; i < LINK_PAST_MAX; i++)
 		conn_close(link->past[i], "replaced by a newer connection");
 	lifeline_tie(link->lifeline, conn_peer_name(link->conn), welcome->node_id,
-	    link->incarnation);
+	    link->incarnation, link->calls);
 	link->callbacks->welcome(link->arg, welcome);
 	(void)uv_timer_start(&link->beat, beat, 0, link->interval_ms);
 }
@@ -276,6 +276,7 @@ static void connected(void *arg, struct conn *conn)
 	(void)uv_timer_start(&link->beat, beat, TR_HEARTBEAT_INTERVAL_MS, TR_HEARTBEAT_INTERVAL_MS);
 	link->callbacks->hello(link->arg, &hello);
 	link->incarnation = hello.incarnation;
+	hello.call = ++link->calls;
 	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HELLO;
 	message.hello = &hello;
 	pack_and_send(link, &message);

@@ -50,6 +50,7 @@ struct link {
 	struct conn *past[LINK_PAST_MAX]; /* replaced, until memberd's welcome */
 	uv_timer_t retry, beat, breath;
 	uint64_t backoff_ms, random;
+	uint32_t calls; /* hellos that were said */
 	bool welcomed, complained, was_welcomed, closing;
 	bool given_up; /* refused, and not dialled again */
 	struct pulse_echo echo;

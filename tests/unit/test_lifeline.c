@@ -52,7 +52,7 @@ static void a_handshake_without_an_answer_is_tried_once_more(void **state)
 	                   *theirs = tls_files_node(&files, "theirs");
 	int listener = listen_at(address);
 	struct lifeline *lifeline = lifeline_start(ours, "127.0.0.1");
-	lifeline_tie(lifeline, address, 7, 9);
+	lifeline_tie(lifeline, address, 7, 9, 1);
 	be_silent(listener);
 	int fd = accept(listener, NULL, NULL);
 	struct tls *tls = tls_create(theirs, fd, NULL);
@@ -63,7 +63,7 @@ static void a_handshake_without_an_answer_is_tried_once_more(void **state)
 	assert_memory_equal(hello, FRAME_GREETING, sizeof(hello));
 	assert_false(lifeline_failed(lifeline, words));
 	/* memberd came back elsewhere, and twice there is no answer: nobody is waited for any longer. */
-	lifeline_tie(lifeline, address, 7, 9);
+	lifeline_tie(lifeline, address, 7, 9, 1);
 	be_silent(listener);
 	be_silent(listener);
 	while (!lifeline_failed(lifeline, words))
@@ -95,7 +95,7 @@ static void to_a_unix_socket_it_is_plain(void **state)
 	assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
 	assert_int_equal(listen(listener, 8), 0);
 	struct lifeline *lifeline = lifeline_start(ours, at.sun_path);
-	lifeline_tie(lifeline, address, 7, 9);
+	lifeline_tie(lifeline, address, 7, 9, 1);
 	int fd = accept(listener, NULL, NULL);
 	assert_int_equal(recv(fd, hello, sizeof(hello), MSG_WAITALL), sizeof(hello));
 	assert_memory_equal(hello, FRAME_GREETING, sizeof(hello));

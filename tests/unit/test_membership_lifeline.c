@@ -62,11 +62,59 @@ static void test_lifeline_of_a_lost_node(void **state)
 	world_finish(&w);
 }
 
+static void call(struct world *w, uint64_t conn, uint32_t number)
+{
+	Traind__Peer__NodeHello body = TRAIND__PEER__NODE_HELLO__INIT;
+	char name[] = "node-1", address[] = "10.0.0.1:7000";
+	body.node_id = 1;
+	body.incarnation = 101;
+	body.name = name;
+	body.address = address;
+	body.pid = 1001;
+	body.slots = 1;
+	body.call = number;
+	MESSAGE(w, conn, HELLO, hello, &body);
+}
+
+static bool is_closed(struct world *w, const char *words)
+{
+	bool found = strstr(w->trace, words) != NULL;
+	skip_trace(w);
+	return found;
+}
+
+/* Twice the way was cut just after a connection was there: what was said on it comes when the node has long been back by another one. */
+static void test_what_comes_late(void **state)
+{
+	struct world w;
+	Traind__Peer__Lifeline late = TRAIND__PEER__LIFELINE__INIT;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	hello(&w, 1, 0, 101, 1);
+	skip_trace(&w);
+	call(&w, 3, 3);
+	assert_true(is_closed(&w, "close c1: replaced by a newer connection of the same node"));
+	call(&w, 2, 2);
+	assert_true(is_closed(&w, "close c2: its node has said hello on a newer connection"));
+	late.node_id = 1;
+	late.incarnation = 101;
+	late.call = 2;
+	MESSAGE(&w, 20, LIFELINE, lifeline, &late);
+	assert_true(is_closed(&w, "close c20: the lifeline of a connection that its node has left"));
+	world_closed(&w, 1, "closed by peer");
+	world_closed(&w, 2, "closed by peer");
+	world_closed(&w, 20, "closed by peer");
+	assert_false(is_closed(&w, "close c3"));
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lifeline),
 		cmocka_unit_test(test_lifeline_of_a_lost_node),
+		cmocka_unit_test(test_what_comes_late),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,7 @@ static void append_seen(struct membership *m, const Traind__Peer__NodeHello *hel
 	Traind__Peer__NodeSeen seen = TRAIND__PEER__NODE_SEEN__INIT;
 	Traind__Peer__NodeHello facts = *hello;
 	facts.node_id = id;
+	facts.call = 0;
 	facts.peers = NULL;
 	facts.n_peers = 0;
 	seen.hello = &facts;
@@ -121,6 +122,7 @@ static void attach(struct membership *m, struct node *node, uint64_t conn,
 		action_close(m, node->soft.lifeline,
 		    "replaced by a newer connection of the same node");
 	node->soft.conn = conn;
+	node->soft.call = hello->call;
 	node->soft.gone_ms = node->soft.lifeline = 0;
 	node->soft.heard_ms = m->now_ms;
 	node->soft.beaten = false;
@@ -180,6 +182,9 @@ static void node_register(struct membership *m, uint64_t conn, const Traind__Pee
 	append_seen(m, greeting->hello, id);
 }
 
+/* By a connection that the process had left when it said hello on another: it was on its way, or only the kernel still sends it. */
+static const char late_hello[] = "its node has said hello on a newer connection";
+
 /* The same process greets again on another connection before its registration was durable. */
 static bool greeting_again(struct membership *m, uint64_t conn, const Traind__Peer__NodeHello *hello)
 {
@@ -189,8 +194,13 @@ static bool greeting_again(struct membership *m, uint64_t conn, const Traind__Pe
 			return true;
 		if (greeting->hello->incarnation != hello->incarnation)
 			continue;
+		if (hello->call < greeting->hello->call) {
+			action_close(m, conn, late_hello);
+			return true;
+		}
 		action_close(m, greeting->conn, "replaced by a newer connection of the same node");
 		greeting->conn = conn;
+		greeting->hello->call = hello->call;
 		return true;
 	}
 	return false;
@@ -221,6 +231,10 @@ void node_hello(struct membership *m, uint64_t conn, const Traind__Peer__NodeHel
 	}
 	bool here = node != NULL && !node->lost && node->soft.closing[0] == '\0';
 	if (here && node->hello->incarnation == hello->incarnation) {
+		if (node->soft.conn != 0 && hello->call < node->soft.call) {
+			action_close(m, conn, late_hello);
+			return;
+		}
 		attach(m, node, conn, hello);
 		if (!same_facts(node->hello, hello))
 			append_seen(m, hello, node->id);
@@ -301,6 +315,10 @@ void node_lifeline(struct membership *m, uint64_t conn, const Traind__Peer__Life
 	if (node == NULL || node->soft.conn == 0 || node->soft.conn == conn ||
 	    node->hello->incarnation != lifeline->incarnation) {
 		action_close(m, conn, "the lifeline of a node that is not here");
+		return;
+	}
+	if (lifeline->call < node->soft.call) {
+		action_close(m, conn, "the lifeline of a connection that its node has left");
 		return;
 	}
 	uint64_t before = node->soft.lifeline;
