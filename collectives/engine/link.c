@@ -343,6 +343,7 @@ static void closed(void *arg, struct conn *conn, const char *reason)
 	}
 	(void)uv_timer_stop(&link->beat);
 	if (link->given_up) {
+		(void)uv_timer_stop(&link->retry);
 		conn_close(link->fresh, "refused");
 		return;
 	}
