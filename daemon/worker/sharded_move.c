@@ -34,12 +34,17 @@ static tr_status submit(struct trainer *t, uint32_t tag, enum tr_collective what
 	return status;
 }
 
-static tr_status wait_for(struct trainer *t, uint32_t tag, unsigned which, struct tr_error *error)
+/* Its memory is this worker's again: from there it gives what came to others, in the same round. */
+static tr_status take(struct trainer *t, uint32_t tag, unsigned which, struct tr_error *error)
 {
 	tr_status status = TR_OK;
-	for (uint32_t a = 0; a < SHARDED_ARRAYS_ALL && status == TR_OK; a++)
-		if ((which >> a & 1) != 0)
-			status = tr_wait(t->group, tag + a, error);
+	for (uint32_t a = 0; a < SHARDED_ARRAYS_ALL && status == TR_OK; a++) {
+		if ((which >> a & 1) == 0)
+			continue;
+		status = tr_wait(t->group, tag + a, error);
+		if (status == TR_OK)
+			status = tr_release(t->group, tag + a, error);
+	}
 	return status;
 }
 
@@ -99,24 +104,15 @@ static bool hands_on(const struct sharded *s, const struct ranks_transfer *move)
 	return gets && move->from == s->self;
 }
 
-/* It has come by transfer `number`, whose memory is given to others now. */
-static tr_status hand_on(struct trainer *t, size_t number, struct tr_error *error)
+static tr_status hand_on(struct trainer *t, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
-	unsigned which = sharded_arrays_moved(s);
-	bool released = false;
 	tr_status status = TR_OK;
 	for (size_t i = 0; i < s->transfer_count && status == TR_OK; i++) {
 		const struct ranks_transfer *move = &s->transfers[i];
-		if (!hands_on(s, move))
-			continue;
-		for (unsigned a = 0; a < SHARDED_ARRAYS_ALL && status == TR_OK && !released; a++)
-			if ((which >> a & 1) != 0)
-				status = tr_release(t->group, transfer_tag(number) + a, error);
-		released = true;
-		if (status == TR_OK)
-			status = submit(t, transfer_tag(i), TR_SEND, move->shard, which, &t->arrays,
-			    move->to, error);
+		if (hands_on(s, move))
+			status = submit(t, transfer_tag(i), TR_SEND, move->shard,
+			    sharded_arrays_moved(s), &t->arrays, move->to, error);
 	}
 	return status;
 }
@@ -259,7 +255,7 @@ tr_status sharded_wait_gathered(struct trainer *t, struct tr_error *error)
 	tr_status status = TR_OK;
 	for (uint32_t k = 0; k < ranks_shards(&s->shards.mesh) && status == TR_OK; k++)
 		if (sharded_writer_of(t, k) == s->self && source_of(s, k) != s->self)
-			status = wait_for(t, gather_tag(k), sharded_arrays_gathered(s), error);
+			status = take(t, gather_tag(k), sharded_arrays_gathered(s), error);
 	return status == TR_OK && s->owners > 0 ? sharded_wait_gathered_moments(t, error) : status;
 }
 
@@ -293,6 +289,6 @@ tr_status sharded_wait_arrival(struct trainer *t, struct tr_error *error)
 	if (number == 0)
 		return TR_OK;
 	sharded_pause_for_tests(t, t->join_pause_ms);
-	tr_status status = wait_for(t, transfer_tag(number - 1), sharded_arrays_moved(s), error);
-	return status == TR_OK ? hand_on(t, number - 1, error) : status;
+	tr_status status = take(t, transfer_tag(number - 1), sharded_arrays_moved(s), error);
+	return status == TR_OK ? hand_on(t, error) : status;
 }

@@ -134,14 +134,21 @@ static tr_status submit_plan(struct trainer *t, const struct owners_plan *plan,
 	return status;
 }
 
-static tr_status wait_for(struct trainer *t, const struct owners_plan *plan, struct tr_error *error)
+/* Their memory is this worker's again: from there it gives what came to others, in the same round. */
+static tr_status take(struct trainer *t, const struct owners_plan *plan, struct tr_error *error)
 {
 	const struct sharded *s = t->sharded;
 	tr_status status = TR_OK;
-	for (size_t i = 0; i < plan->count && status == TR_OK; i++)
-		for (unsigned which = 0; which < MOMENTS && status == TR_OK; which++)
-			if (plan->moves[i].to == s->self)
-				status = tr_wait(t->group, tag_of(s, plan, i, which), error);
+	for (size_t i = 0; i < plan->count && status == TR_OK; i++) {
+		for (unsigned which = 0; which < MOMENTS && status == TR_OK; which++) {
+			uint32_t tag = tag_of(s, plan, i, which);
+			if (plan->moves[i].to != s->self)
+				continue;
+			status = tr_wait(t->group, tag, error);
+			if (status == TR_OK)
+				status = tr_release(t->group, tag, error);
+		}
+	}
 	return status;
 }
 
@@ -154,7 +161,7 @@ tr_status sharded_submit_moments(struct trainer *t, struct tr_error *error)
 
 tr_status sharded_wait_moments(struct trainer *t, struct tr_error *error)
 {
-	return wait_for(t, &t->sharded->moments, error);
+	return take(t, &t->sharded->moments, error);
 }
 
 /* ---- to newcomers, who hold all moments of what has come until they work ---- */
@@ -179,7 +186,7 @@ tr_status sharded_submit_pieces_moments(struct trainer *t, struct tr_error *erro
 
 tr_status sharded_wait_pieces_moments(struct trainer *t, struct tr_error *error)
 {
-	return wait_for(t, &t->sharded->pieces_moments, error);
+	return take(t, &t->sharded->pieces_moments, error);
 }
 
 /* ---- to who writes ---- */
@@ -226,7 +233,7 @@ tr_status sharded_submit_gathered_moments(struct trainer *t, struct tr_error *er
 
 tr_status sharded_wait_gathered_moments(struct trainer *t, struct tr_error *error)
 {
-	return wait_for(t, &t->sharded->gathered, error);
+	return take(t, &t->sharded->gathered, error);
 }
 
 /* ---- pages ---- */

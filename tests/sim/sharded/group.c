@@ -336,7 +336,7 @@ tr_status tr_state_receive(tr_group *g, struct tr_error *error)
 	return abandoned(g) ? again(error) : TR_OK;
 }
 
-static void remember(struct tr_group *g, const struct tr_op *op)
+static void remember(struct tr_group *g, const struct play_op *op)
 {
 	if (g->op_count == g->op_room) {
 		g->op_room = 2 * g->op_room + 16;
@@ -344,8 +344,39 @@ static void remember(struct tr_group *g, const struct tr_op *op)
 		if (g->ops == NULL)
 			abort();
 	}
-	g->ops[g->op_count++] = (struct play_op){ op->tag, { op->input, op->output },
-		op->count * reduce_element_bytes(op->dtype), op->collective == TR_SEND };
+	g->ops[g->op_count++] = *op;
+}
+
+/* As coll.h has it. */
+static struct play_op play_op_of(const struct tr_op *op, size_t own)
+{
+	size_t bytes = op->count * reduce_element_bytes(op->dtype);
+	size_t block = own * reduce_element_bytes(op->dtype);
+	bool contributes = (op->flags & TR_CONTRIBUTE) != 0;
+	return (struct play_op){ .tag = op->tag,
+		.data = { op->input, op->output },
+		.bytes = bytes,
+		.used = { op->collective == TR_ALL_GATHER ? block : bytes,
+		    op->collective == TR_REDUCE_SCATTER && contributes ? block : bytes },
+		.sent = op->collective == TR_SEND };
+}
+
+static bool overlap(const struct play_op *a, unsigned i, const struct play_op *b, unsigned k)
+{
+	const char *one = a->data[i], *other = b->data[k];
+	return one != NULL && other != NULL && one < other + b->used[k] &&
+	    other < one + a->used[i];
+}
+
+/* The library refuses an op that has memory of another one of the round, where either writes to it. */
+static void check_uses(const struct tr_group *g, const struct play_op *op)
+{
+	for (size_t i = 0; i < g->op_count; i++) {
+		const struct play_op *other = &g->ops[i];
+		if (overlap(op, 1, other, 1) || overlap(op, 0, other, 1) || overlap(op, 1, other, 0))
+			sim_violation(g->sim, "S4: n%u: op %u and op %u of round %lu share memory",
+			    g->number, op->tag, other->tag, (unsigned long)g->round.round);
+	}
 }
 
 /* Mistakes on purpose. */
@@ -402,11 +433,13 @@ tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 		    .root = op->root,
 		    .contribute = (op->flags & TR_CONTRIBUTE) != 0,
 		    .scope = op->scope } };
+	struct play_op made = play_op_of(op, own);
 	tr_status status = step(g, &event, "submit", error);
 	if (status != TR_OK)
 		return status;
+	check_uses(g, &made);
 	apart_lose(op);
-	remember(g, op);
+	remember(g, &made);
 	plant_submitted(g, op);
 	return TR_OK;
 }

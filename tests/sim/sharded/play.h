@@ -254,8 +254,9 @@ struct play_memory {
 
 struct play_op {
 	uint32_t tag;
-	const void *data[2];
+	const void *data[2]; /* input, output */
 	size_t bytes;
+	size_t used[2]; /* of them, by this worker */
 	bool sent;
 };
 
