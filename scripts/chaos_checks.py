@@ -149,4 +149,5 @@ def problems_of(chaos, job, events, folder, kind, calm, files):
         found.append(f"recorded {job.rounds.recorded} of {job.rounds.committed} rounds")
     if any("other numbers than the majority" in text for _, text in events):
         found.append("workers held different numbers")
+    found += [f"a worker ended by itself: {text}" for _, text in events if "was lost: exit code" in text]
     return found
