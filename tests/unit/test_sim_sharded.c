@@ -2,7 +2,7 @@
  * mistakes on purpose, and that a seed replays. */
 #include "tests/unit/sharded_sim.h"
 
-#define PLANT_SEEDS 60
+#define PLANT_SEEDS 120
 /* Coroutines are slow with a sanitizer. Each fault at each instruction: test_sim_sharded_all.c. */
 #ifdef __SANITIZE_ADDRESS__
 #define SEEDS         30
@@ -454,6 +454,11 @@ static void named_seeds_hold(void **state)
 		{ CASE_SCHEDULE_SEEDS + 851,
 		    "shares became such that stages could have had two chunks, and a checkpoint "
 		    "was written as if they had" },
+		{ CASE_UNEVEN_SEEDS + 42,
+		    "moments that had just come went to who writes while the op that they came "
+		    "with had their memory: the worker ended" },
+		{ CASE_UNEVEN_SEEDS + 167, "the same of a shard that went on to a newcomer" },
+		{ CASE_REPLAN_SEEDS + 28, "the same after a change of mesh" },
 	};
 	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
 		struct play_case what;
@@ -481,6 +486,7 @@ static void mistakes_are_caught(void **state)
 		[PLAY_PLANT_PIECE] = "S2",
 		[PLAY_PLANT_ADDS] = "S2",
 		[PLAY_PLANT_MET] = "S2",
+		[PLAY_PLANT_KEPT] = "S4",
 	};
 	for (unsigned plant = PLAY_PLANT_NONE + 1; plant < PLAY_PLANT_COPY; plant++) {
 		bool caught = false;

@@ -117,7 +117,7 @@ void group_finish(struct tr_group *g)
 		free(g->memory);
 		g->memory = next;
 	}
-	free(g->ops);
+	ops_finish(g);
 	free(g->manifest);
 	free(g->stack);
 	free(g);
@@ -151,22 +151,11 @@ static void on_op_done(struct sim *sim, unsigned number, uint32_t tag)
 		worker_wake(sim, number, 0);
 }
 
-/* All memory is the caller's again: nobody may still send from it. */
-static void return_memory(struct tr_group *g)
-{
-	for (size_t i = 0; i < g->op_count; i++)
-		for (unsigned k = 0; k < 2; k++)
-			if (g->ops[i].data[k] != NULL)
-				net_check_returned(g->sim, g->number, g->ops[i].data[k],
-				    g->ops[i].bytes);
-	g->op_count = 0;
-}
-
 static void on_decided(struct sim *sim, unsigned number, tr_status status,
     const struct tr_round *round)
 {
 	struct tr_group *g = group_of(sim, number);
-	return_memory(g);
+	ops_return_all(g);
 	if (status == TR_OK) {
 		g->round = *round;
 		split_decided(g, round->round);
@@ -253,6 +242,7 @@ void *tr_alloc(tr_group *g, size_t bytes)
 	if (memory == NULL || (memory->data = aligned_alloc(64, room)) == NULL)
 		abort();
 	memset(memory->data, 0, room);
+	memory->bytes = bytes;
 	memory->next = g->memory;
 	g->memory = memory;
 	return memory->data;
@@ -336,49 +326,6 @@ tr_status tr_state_receive(tr_group *g, struct tr_error *error)
 	return abandoned(g) ? again(error) : TR_OK;
 }
 
-static void remember(struct tr_group *g, const struct play_op *op)
-{
-	if (g->op_count == g->op_room) {
-		g->op_room = 2 * g->op_room + 16;
-		g->ops = realloc(g->ops, g->op_room * sizeof(*g->ops));
-		if (g->ops == NULL)
-			abort();
-	}
-	g->ops[g->op_count++] = *op;
-}
-
-/* As coll.h has it. */
-static struct play_op play_op_of(const struct tr_op *op, size_t own)
-{
-	size_t bytes = op->count * reduce_element_bytes(op->dtype);
-	size_t block = own * reduce_element_bytes(op->dtype);
-	bool contributes = (op->flags & TR_CONTRIBUTE) != 0;
-	return (struct play_op){ .tag = op->tag,
-		.data = { op->input, op->output },
-		.bytes = bytes,
-		.used = { op->collective == TR_ALL_GATHER ? block : bytes,
-		    op->collective == TR_REDUCE_SCATTER && contributes ? block : bytes },
-		.sent = op->collective == TR_SEND };
-}
-
-static bool overlap(const struct play_op *a, unsigned i, const struct play_op *b, unsigned k)
-{
-	const char *one = a->data[i], *other = b->data[k];
-	return one != NULL && other != NULL && one < other + b->used[k] &&
-	    other < one + a->used[i];
-}
-
-/* The library refuses an op that has memory of another one of the round, where either writes to it. */
-static void check_uses(const struct tr_group *g, const struct play_op *op)
-{
-	for (size_t i = 0; i < g->op_count; i++) {
-		const struct play_op *other = &g->ops[i];
-		if (overlap(op, 1, other, 1) || overlap(op, 0, other, 1) || overlap(op, 1, other, 0))
-			sim_violation(g->sim, "S4: n%u: op %u and op %u of round %lu share memory",
-			    g->number, op->tag, other->tag, (unsigned long)g->round.round);
-	}
-}
-
 /* Mistakes on purpose. */
 static void plant_submitted(struct tr_group *g, const struct tr_op *op)
 {
@@ -433,13 +380,11 @@ tr_status tr_submit(tr_group *g, const struct tr_op *op, struct tr_error *error)
 		    .root = op->root,
 		    .contribute = (op->flags & TR_CONTRIBUTE) != 0,
 		    .scope = op->scope } };
-	struct play_op made = play_op_of(op, own);
 	tr_status status = step(g, &event, "submit", error);
 	if (status != TR_OK)
 		return status;
-	check_uses(g, &made);
+	ops_note(g, op, own);
 	apart_lose(op);
-	remember(g, &made);
 	plant_submitted(g, op);
 	return TR_OK;
 }
@@ -533,21 +478,15 @@ tr_status tr_wait(tr_group *g, uint32_t tag, struct tr_error *error)
 tr_status tr_release(tr_group *g, uint32_t tag, struct tr_error *error)
 {
 	play_instruction(g);
+	if (g->play->what.plant == PLAY_PLANT_KEPT &&
+	    ((tag >= TAG_SHARD && tag < TAG_GATHER) || (tag >= TAG_MOMENTS && tag < TAG_UPDATED))) {
+		g->play->planted = true;
+		return TR_OK;
+	}
 	tr_status status = step(g, &(struct group_event){ .kind = GROUP_RELEASE, .tag = tag },
 	    "take back an op", error);
-	for (size_t i = 0; status == TR_OK && i < g->op_count; i++) {
-		struct play_op *op = &g->ops[i];
-		if (op->tag != tag)
-			continue;
-		for (unsigned k = 0; k < 2; k++) {
-			if (op->data[k] == NULL)
-				continue;
-			net_check_returned(g->sim, g->number, op->data[k], op->bytes);
-			net_unread(g->sim, g->number, op->data[k], op->bytes);
-		}
-		*op = g->ops[--g->op_count];
-		break;
-	}
+	if (status == TR_OK)
+		ops_return(g, tag);
 	return status;
 }
 

@@ -10,8 +10,8 @@ const char *const play_fault_names[PLAY_FAULT_KINDS] = { "kill", "power-loss", "
 	"short-pause", "cut", "cut-from-peers", "memberd-restart", "split", "split-with-memberd",
 	"split-of-peers" };
 const char *const play_plant_names[PLAY_PLANT_COUNT] = { "none", "twice", "early", "shard", "apply",
-	"table", "silent", "forget", "moment", "new", "damage", "piece", "adds", "met", "copy",
-	"part", "carried", "given" };
+	"table", "silent", "forget", "moment", "new", "damage", "piece", "adds", "met", "kept",
+	"copy", "part", "carried", "given" };
 
 #define LONG_US   (3 * SECOND)
 #define SHORT_US  (300 * MS)

@@ -80,6 +80,7 @@ enum play_plant {
 	PLAY_PLANT_PIECE,  /* a number that comes to a newcomer is another one: S2 */
 	PLAY_PLANT_ADDS,   /* a newcomer adds something to the others' sums: S2 */
 	PLAY_PLANT_MET,    /* who was a newcomer holds another number when it begins to work: S2 */
+	PLAY_PLANT_KEPT, /* the memory of what has come is not taken back before it is given on: S4 */
 	PLAY_PLANT_COPY, /* a copy of a replica has another sum of its gradients than the others: S2 */
 	PLAY_PLANT_PART, /* a number of the part that another copy has merged is another one: S2 */
 	PLAY_PLANT_CARRIED, /* a moment that comes to another mesh is another one: S2 */
@@ -250,14 +251,15 @@ static inline uint64_t play_breaks(const struct play *play)
 struct play_memory {
 	struct play_memory *next;
 	void *data;
+	size_t bytes;
 };
 
 struct play_op {
 	uint32_t tag;
 	const void *data[2]; /* input, output */
 	size_t bytes;
-	size_t used[2]; /* of them, by this worker */
-	bool sent;
+	size_t used[2];  /* of them, by this worker */
+	bool sent, some; /* not of all members */
 };
 
 /* A worker. */
@@ -276,6 +278,8 @@ struct tr_group {
 	struct tr_round round;
 	struct play_op *ops; /* of the round under way that were not taken back */
 	size_t op_count, op_room;
+	uint32_t *returned; /* tags of those that were */
+	size_t returned_count, returned_room;
 	struct play_memory *memory;
 	uint64_t links_seen; /* times */
 	struct {
@@ -324,6 +328,14 @@ void group_finish(struct tr_group *g);
 void group_takes(struct tr_group *g, uint64_t us); /* time goes by */
 struct tr_group *group_inside(void);               /* whose coroutine runs */
 bool group_is_member(const struct tr_group *g);    /* of the newest view */
+
+/* ---- ops.c ---- */
+/* S4: the library takes the op as well, not its core alone. It has the memory until it is returned. `own`: elements of this worker's block. */
+void ops_note(struct tr_group *g, const struct tr_op *op, size_t own);
+/* The memory is the caller's again: nobody may still send from it. */
+void ops_return(struct tr_group *g, uint32_t tag);
+void ops_return_all(struct tr_group *g);
+void ops_finish(struct tr_group *g);
 
 /* ---- trainer.c ---- */
 struct trainer *play_trainer_create(struct tr_group *g);
