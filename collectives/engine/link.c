@@ -241,47 +241,6 @@ static struct conn **past_of(struct link *link, const struct conn *conn)
 	return i < LINK_PAST_MAX ? &link->past[i] : NULL;
 }
 
-/* False: what it was dialled beside is heard again. */
-static bool replace(struct link *link, struct conn *fresh)
-{
-	struct tcp_path path;
-	struct conn **place = past_of(link, NULL);
-	if (!lacks_answer(link, &path) || place == NULL) {
-		conn_close(fresh, "not needed any more");
-		return false;
-	}
-	*place = link->conn;
-	link->conn = fresh;
-	link->fresh = NULL;
-	if (!link->welcomed)
-		return true;
-	log_warn("link",
-	    "memberd at %s went away: no answer for %.1f s, but on a new connection; work goes on",
-	    link->address, path.quiet_ms / 1000.0);
-	link->welcomed = false;
-	link->callbacks->lost(link->arg);
-	return true;
-}
-
-static void connected(void *arg, struct conn *conn)
-{
-	struct link *link = arg;
-	if (conn == link->fresh && !replace(link, conn))
-		return;
-	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
-	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
-	link->conn = conn;
-	link->heard_ms = uv_now(link->loop);
-	link->timeout_ms = SILENCE_LEAST_MS;
-	(void)uv_timer_start(&link->beat, beat, TR_HEARTBEAT_INTERVAL_MS, TR_HEARTBEAT_INTERVAL_MS);
-	link->callbacks->hello(link->arg, &hello);
-	link->incarnation = hello.incarnation;
-	hello.call = ++link->calls;
-	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HELLO;
-	message.hello = &hello;
-	pack_and_send(link, &message);
-}
-
 static void retry(uv_timer_t *timer)
 {
 	struct link *link = timer->data;
@@ -297,6 +256,58 @@ static void retry_within(struct link *link, uint64_t most_ms)
 	link->random = link->random * 6364136223846793005u + 1442695040888963407u;
 	(void)uv_timer_start(&link->retry, retry,
 	    most_ms / 2 + (link->random >> 33) % (most_ms / 2 + 1), 0);
+}
+
+/* It is no failure: the next one is dialled as after any that had no answer. */
+static void leave_fresh(struct link *link)
+{
+	struct conn *fresh = link->fresh;
+	link->fresh = NULL;
+	conn_close(fresh, "not needed any more");
+	if (!link->given_up)
+		retry_within(link, REDIAL_PAUSE_MS);
+}
+
+/* False: what it was dialled beside is heard again. One that is being closed has not said so yet, but is as good as gone. */
+static bool replace(struct link *link)
+{
+	struct tcp_path path;
+	struct conn **place = past_of(link, NULL);
+	bool gone = conn_socket(link->conn) < 0;
+	if (link->given_up || place == NULL || !(gone || lacks_answer(link, &path))) {
+		leave_fresh(link);
+		return false;
+	}
+	*place = link->conn;
+	link->conn = link->fresh;
+	link->fresh = NULL;
+	if (!link->welcomed)
+		return true;
+	log_warn("link",
+	    "memberd at %s went away: not heard for %.1f s, but on a new connection; work goes on",
+	    link->address, (double)(uv_now(link->loop) - link->heard_ms) / 1000);
+	link->welcomed = false;
+	link->callbacks->lost(link->arg);
+	return true;
+}
+
+static void connected(void *arg, struct conn *conn)
+{
+	struct link *link = arg;
+	if (conn == link->fresh && !replace(link))
+		return;
+	Traind__Peer__ToMember message = TRAIND__PEER__TO_MEMBER__INIT;
+	Traind__Peer__NodeHello hello = TRAIND__PEER__NODE_HELLO__INIT;
+	link->conn = conn;
+	link->heard_ms = uv_now(link->loop);
+	link->timeout_ms = SILENCE_LEAST_MS;
+	(void)uv_timer_start(&link->beat, beat, TR_HEARTBEAT_INTERVAL_MS, TR_HEARTBEAT_INTERVAL_MS);
+	link->callbacks->hello(link->arg, &hello);
+	link->incarnation = hello.incarnation;
+	hello.call = ++link->calls;
+	message.body_case = TRAIND__PEER__TO_MEMBER__BODY_HELLO;
+	message.hello = &hello;
+	pack_and_send(link, &message);
 }
 
 static void retry_later(struct link *link)

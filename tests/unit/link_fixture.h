@@ -18,7 +18,7 @@
 #include "proto/frame.h"
 
 static struct {
-	unsigned welcomes, messages, beats, lost;
+	unsigned welcomes, messages, beats, lost, failed;
 	bool behind;
 } heard;
 
@@ -55,6 +55,13 @@ static inline void on_lost(void *arg)
 	heard.lost++;
 }
 
+static inline void on_failed(void *arg, const char *reason)
+{
+	(void)arg;
+	(void)reason;
+	heard.failed++;
+}
+
 static inline bool is_behind(void *arg)
 {
 	(void)arg;
@@ -66,6 +73,7 @@ static const struct link_callbacks callbacks = { .hello = on_hello,
 	.welcome = on_welcome,
 	.message = on_message,
 	.lost = on_lost,
+	.failed = on_failed,
 	.behind = is_behind };
 
 static inline void say(int fd, const Traind__Peer__ToNode *message)

@@ -8,6 +8,7 @@
 #include <linux/filter.h>
 
 #include "collectives/engine/redial.h"
+#include "collectives/transport/conn.h"
 #include "common/limits.h"
 #include "tests/unit/link_fixture.h"
 
@@ -128,6 +129,36 @@ static void the_new_one_counts_once_the_old_one_has_no_answer(void **state)
 	end(&loop, &link, fresh, port);
 }
 
+/* Given up for its silence, say, in the moment in which the new one is there: that is used, and it is no failure. */
+static void the_new_one_counts_while_the_old_one_closes(void **state)
+{
+	(void)state;
+	uv_loop_t loop;
+	struct link link;
+	int port, old = begin(&loop, &link, &port);
+	assert_int_equal(ioctl(port, FIONBIO, &(int){ 1 }), 0);
+	welcome(old);
+	await_welcomes(&loop, 1);
+	int lifeline = taken(&loop, port);
+	cut(old);
+	for (unsigned tries = 0; link.fresh == NULL || conn_socket(link.fresh) < 0; tries++) {
+		assert_true(tries < 100000);
+		(void)uv_run(&loop, UV_RUN_NOWAIT);
+		(void)usleep(100);
+	}
+	struct conn *fresh = link.fresh;
+	conn_close(link.conn, "silent");
+	int fd = taken(&loop, port);
+	welcome(fd);
+	await_welcomes(&loop, 2);
+	assert_ptr_equal(link.conn, fresh);
+	assert_int_equal(heard.lost, 1);
+	assert_int_equal(heard.failed, 0);
+	(void)close(old);
+	(void)close(lifeline);
+	end(&loop, &link, fd, port);
+}
+
 /* Answers by its kernel, reads and says nothing: stopped, or busy. */
 static void who_stands_still_is_not_dialled_again(void **state)
 {
@@ -157,6 +188,7 @@ int main(void)
 		cmocka_unit_test(it_is_due_by_the_way_s_own_timeouts),
 		cmocka_unit_test(a_dial_has_as_long_as_its_way_asks_for),
 		cmocka_unit_test(the_new_one_counts_once_the_old_one_has_no_answer),
+		cmocka_unit_test(the_new_one_counts_while_the_old_one_closes),
 		cmocka_unit_test(who_stands_still_is_not_dialled_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
