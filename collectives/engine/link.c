@@ -388,7 +388,8 @@ static tr_status begin_dial(struct link *link, struct conn **conn, struct tr_err
 	tr_status st = conn_dial(link->loop, link->address, link->tls, &callbacks, link, conn,
 	    error);
 	if (st == TR_OK)
-		conn_set_dial_patience(*conn, redial_patience_ms(link->rtt_s));
+		conn_set_dial_patience(*conn,
+		    redial_patience_ms(link->rtt_s, uv_now(link->loop) - link->heard_ms));
 	return st;
 }
 

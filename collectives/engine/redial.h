@@ -2,7 +2,7 @@
  * as the split was. A new connection is there within a moment. memberd that stands still, or is busy, is no such case: its kernel answers. Pure.
  *
  *	if (tcp_path_get(conn_socket(link->conn), &path) && redial_due(&path))
- *		...dial, and give that up after redial_patience_ms(rtt_s)
+ *		...dial, and give that up after redial_patience_ms(rtt_s, silent_ms)
  */
 #ifndef TR_COLLECTIVES_ENGINE_REDIAL_H
 #define TR_COLLECTIVES_ENGINE_REDIAL_H
@@ -19,7 +19,8 @@
  * has answers to those that come through. */
 bool redial_due(const struct tcp_path *path);
 
-/* So long a dial may have no answer: eight round trips, as a heartbeat. 0: who was never there may be far away. */
-uint32_t redial_patience_ms(double rtt_s);
+/* So long a dial may have no answer: eight round trips, as a heartbeat, or a thirty-second of the silence so far, since the way may have become longer than it was: whatever it is now, up to
+ * TR_CONN_DIAL_TIMEOUT_MS, a dial has the time for it some day. 0: who was never there may be far away. */
+uint32_t redial_patience_ms(double rtt_s, uint64_t silent_ms);
 
 #endif

@@ -35,10 +35,21 @@ static void it_is_due_by_the_way_s_own_timeouts(void **state)
 static void a_dial_has_as_long_as_its_way_asks_for(void **state)
 {
 	(void)state;
-	assert_int_equal(redial_patience_ms(0), 0);
-	assert_int_equal(redial_patience_ms(0.0001), 400);
-	assert_int_equal(redial_patience_ms(0.15), 1200);
-	assert_int_equal(redial_patience_ms(60), TR_CONN_DIAL_TIMEOUT_MS);
+	assert_int_equal(redial_patience_ms(0, 60000), 0);
+	assert_int_equal(redial_patience_ms(0.0001, 0), 400);
+	assert_int_equal(redial_patience_ms(0.15, 0), 1200);
+	assert_int_equal(redial_patience_ms(60, 0), TR_CONN_DIAL_TIMEOUT_MS);
+}
+
+/* Its way was 0.1 ms, and is some hundred now. */
+static void a_dial_has_the_longer_the_more_silence_was_before_it(void **state)
+{
+	(void)state;
+	assert_int_equal(redial_patience_ms(0.0001, 12000), 400);
+	assert_int_equal(redial_patience_ms(0.0001, 16000), 500);
+	assert_int_equal(redial_patience_ms(0.15, 16000), 1200);
+	assert_int_equal(redial_patience_ms(0.0001, 64000), 2000);
+	assert_int_equal(redial_patience_ms(0.0001, 3600000), TR_CONN_DIAL_TIMEOUT_MS);
 }
 
 static void cut(int fd)
@@ -187,6 +198,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_is_due_by_the_way_s_own_timeouts),
 		cmocka_unit_test(a_dial_has_as_long_as_its_way_asks_for),
+		cmocka_unit_test(a_dial_has_the_longer_the_more_silence_was_before_it),
 		cmocka_unit_test(the_new_one_counts_once_the_old_one_has_no_answer),
 		cmocka_unit_test(the_new_one_counts_while_the_old_one_closes),
 		cmocka_unit_test(who_stands_still_is_not_dialled_again),
