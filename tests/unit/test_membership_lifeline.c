@@ -109,12 +109,41 @@ static void test_what_comes_late(void **state)
 	world_finish(&w);
 }
 
+/* What it says of itself is still on its way into the log. */
+static void test_a_newer_connection_while_its_node_registers(void **state)
+{
+	struct world w;
+	(void)state;
+	world_init(&w);
+	world_lead(&w);
+	hello(&w, 1, 0, 101, 1);
+	skip_trace(&w);
+	w.hold = true;
+	hello(&w, 11, 1, 101, 1);
+	hello(&w, 21, 1, 101, 1);
+	expect(&w,
+	    "close c1: replaced by a newer connection of the same node\n"
+	    "send c11 welcome n1\n"
+	    "append node_seen n1\n"
+	    "close c11: replaced by a newer connection of the same node\n"
+	    "send c21 welcome n1\n"
+	    "append node_seen n1\n");
+	hello(&w, 31, 1, 102, 1); /* another process */
+	assert_true(is_closed(&w,
+	    "close c31: another process of this node is registering just now: try again"));
+	w.hold = false;
+	world_apply(&w);
+	assert_false(is_closed(&w, "close c21"));
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lifeline),
 		cmocka_unit_test(test_lifeline_of_a_lost_node),
 		cmocka_unit_test(test_what_comes_late),
+		cmocka_unit_test(test_a_newer_connection_while_its_node_registers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,19 +224,21 @@ void node_hello(struct membership *m, uint64_t conn, const Traind__Peer__NodeHel
 		refuse(m, conn, "this cluster has its largest number of nodes (1024) already");
 		return;
 	}
-	if (node != NULL && pending_any(m, PENDING_NODE, node->id) &&
-	    node->soft.closing[0] == '\0') {
+	bool registers = node != NULL && pending_any(m, PENDING_NODE, node->id);
+	bool same = node != NULL && !node->lost && node->hello->incarnation == hello->incarnation;
+	if (registers && !same && node->soft.closing[0] == '\0') {
 		refuse(m, conn, "another process of this node is registering just now: try again");
 		return;
 	}
 	bool here = node != NULL && !node->lost && node->soft.closing[0] == '\0';
-	if (here && node->hello->incarnation == hello->incarnation) {
+	if (here && same) {
 		if (node->soft.conn != 0 && hello->call < node->soft.call) {
 			action_close(m, conn, late_hello);
 			return;
 		}
 		attach(m, node, conn, hello);
-		if (!same_facts(node->hello, hello))
+		/* What is on its way into the log is of an older hello. */
+		if (registers || !same_facts(node->hello, hello))
 			append_seen(m, hello, node->id);
 		return;
 	}
