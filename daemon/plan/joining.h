@@ -12,7 +12,8 @@
 #include "daemon/plan/worthwhile.h"
 
 #define JOINING_TEXT (WORTH_TEXT + 96)
-/* Who was left out is asked about again when so much more time is left: one look at steps differs by a tenth from the next, and a loss makes one of them longer. */
+/* Who was left out is asked about again when so much more time is left: one look at steps differs by a tenth from the next, and a loss makes one of them longer. Or when who comes has its state in so
+ * much less: another node, or the links to it were measured since. */
 #define JOINING_AGAIN_PERCENT 25
 
 struct joining {
@@ -28,6 +29,7 @@ struct joining {
 struct joining_refused {
 	uint32_t workers; /* that there were */
 	uint64_t left_ns; /* that the steps which were left took them */
+	uint64_t state_ns; /* of who was to come */
 };
 
 uint64_t joining_left_ns(const struct joining *joining); /* UINT64_MAX: that or more */

@@ -114,7 +114,7 @@ static void asked_again_when_more_is_left(void **state)
 {
 	(void)state;
 	struct joining j = third(900); /* a second */
-	struct joining_refused refused = { j.workers, joining_left_ns(&j) };
+	struct joining_refused refused = { j.workers, joining_left_ns(&j), j.state_ns };
 	assert_int_equal(refused.left_ns, 1000 * MS);
 	for (uint64_t done = 875; done <= 1000; done++) { /* less, or hardly more */
 		j.done = done;
@@ -133,6 +133,18 @@ static void asked_again_when_more_is_left(void **state)
 	j = third(0);
 	j.steps = j.step_ns = UINT64_MAX;
 	assert_int_equal(joining_left_ns(&j), UINT64_MAX);
+	assert_true(joining_asks_again(&refused, &j));
+}
+
+static void asked_again_when_who_comes_has_its_state_sooner(void **state)
+{
+	(void)state;
+	struct joining j = third(900);
+	j.state_ns = 2000 * MS;
+	struct joining_refused refused = { j.workers, joining_left_ns(&j), j.state_ns };
+	for (j.state_ns = 1500 * MS; j.state_ns <= 4000 * MS; j.state_ns += MS)
+		assert_false(joining_asks_again(&refused, &j));
+	j.state_ns = 1500 * MS - 1;
 	assert_true(joining_asks_again(&refused, &j));
 }
 
@@ -167,6 +179,7 @@ int main(void)
 		cmocka_unit_test(of_merges_one_has_to_be_left),
 		cmocka_unit_test(what_nobody_knows_is_no_reason),
 		cmocka_unit_test(asked_again_when_more_is_left),
+		cmocka_unit_test(asked_again_when_who_comes_has_its_state_sooner),
 		cmocka_unit_test(words),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

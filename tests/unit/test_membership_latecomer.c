@@ -362,6 +362,27 @@ static void answer_measuring(struct world *w, uint64_t conn, double bytes_per_s)
 	MESSAGE(w, conn, LINK_MEASURED, link_measured, &body);
 }
 
+/* A state takes a second over the way to node 4, and to another one so many. */
+static void measure(struct world *w, double others_s)
+{
+	Traind__V1__MeasureLinksRequest wish = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
+	struct membership_event event = { .kind = MEMBERSHIP_MEASURE, .request = 9, .measure = &wish };
+	Traind__V1__Job *job = membership_job(w->m, 1, false);
+	double bytes = 12.0 * (double)job_parameters(job->spec);
+	traind__v1__job__free_unpacked(job, NULL);
+	world_step(w, &event);
+	while (w->reply.request != 9)
+		for (uint64_t c = 1; c <= 4; c++) {
+			const Traind__Peer__ToNode *told = w->last[c];
+			if (told == NULL ||
+			    told->body_case != TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK)
+				continue;
+			bool near = c == 4 || strstr(told->measure_link->address, "10.0.0.4") != NULL;
+			answer_measuring(w, c, near ? bytes : bytes / others_s);
+		}
+	skip_trace(w);
+}
+
 /* There is time enough, but all would wait for a state that comes over such links for longer than it saves. */
 static void a_state_may_cost_more_than_it_saves(void **state)
 {
@@ -370,27 +391,34 @@ static void a_state_may_cost_more_than_it_saves(void **state)
 		struct world w;
 		char text[TR_ERROR_TEXT_MAX];
 		trains(&w, native_spec(3), 3);
-		Traind__V1__MeasureLinksRequest wish = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
-		struct membership_event event = { .kind = MEMBERSHIP_MEASURE,
-			.request = 9,
-			.measure = &wish };
-		Traind__V1__Job *job = membership_job(w.m, 1, false);
-		double bytes = 12.0 * (double)job_parameters(job->spec);
-		traind__v1__job__free_unpacked(job, NULL);
-		world_step(&w, &event);
-		while (w.reply.request != 9)
-			for (uint64_t c = 1; c <= 4; c++)
-				if (w.last[c] != NULL &&
-				    w.last[c]->body_case == TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK)
-					answer_measuring(&w, c, slow ? bytes / 60 : bytes);
+		measure(&w, slow ? 60 : 1);
 		at_step(&w, 20, 0.1);
-		skip_trace(&w);
 		kill_worker(&w, 3);
 		assert_int_equal(placed(&w), !slow);
 		assert_int_equal(said(&w, text), slow);
 		assert_true(!slow || strstr(text, "stays free: when it works 65 steps are left"));
 		world_finish(&w);
 	}
+}
+
+static void asked_again_when_another_node_has_it_sooner(void **state)
+{
+	(void)state;
+	struct world w;
+	char text[TR_ERROR_TEXT_MAX];
+	trains(&w, native_spec(3), 3);
+	measure(&w, 60);
+	at_step(&w, 20, 0.1);
+	kill_worker(&w, 3);
+	assert_false(placed(&w));
+	assert_int_equal(said(&w, text), 1);
+	assert_non_null(strstr(text, "the place on node-3 stays free: when it works 65 steps"));
+	world_closed(&w, 3, "closed by peer");
+	pass(&w, 1000);
+	assert_true(placed(&w));
+	assert_int_equal(said(&w, text), 2);
+	assert_non_null(strstr(text, "the place on node-4 is taken after all"));
+	world_finish(&w);
 }
 
 int main(void)
@@ -408,6 +436,7 @@ int main(void)
 		cmocka_unit_test(whole_models_that_merge),
 		cmocka_unit_test(replicas_that_train_apart),
 		cmocka_unit_test(a_state_may_cost_more_than_it_saves),
+		cmocka_unit_test(asked_again_when_another_node_has_it_sooner),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,8 +169,11 @@ bool latecomer_pays(struct membership *m, struct job *job, const struct node *no
 	bool pays = joining_pays(&joining), fewer = joining.workers < refused->workers;
 	if (pays ? was : !was || fewer)
 		tell(m, job, node, !pays, joining_words(&joining, words));
-	*refused = pays ? (struct joining_refused){ 0 }
-	                : (struct joining_refused){ joining.workers, joining_left_ns(&joining) };
+	*refused = (struct joining_refused){ 0 };
+	if (!pays)
+		*refused = (struct joining_refused){ .workers = joining.workers,
+			.left_ns = joining_left_ns(&joining),
+			.state_ns = joining.state_ns };
 	return pays;
 }
 
