@@ -178,6 +178,15 @@ static struct play_case calm_case(void)
 	return calm;
 }
 
+typedef bool take_fn(size_t number, struct play_case *what);
+
+/* False: there are no more. Nothing of the one before is left in it. */
+static bool take_calm(take_fn *take, size_t number, struct play_case *calm)
+{
+	*calm = calm_case();
+	return take(number, calm);
+}
+
 /* The step after it too, in which the checkpoint is written: nothing is gathered there, and what the step before has used is used again. */
 static void walk_steps(struct walk *walk, const struct play_case *calm)
 {
@@ -196,8 +205,8 @@ static void walk_changing(struct walk *walk, const struct play_case *calm)
 
 static void walk_meshes(struct walk *walk)
 {
-	struct play_case calm = calm_case();
-	for (size_t i = 0; case_take_mesh(i, &calm); i++) {
+	struct play_case calm;
+	for (size_t i = 0; take_calm(case_take_mesh, i, &calm); i++) {
 		walk_step(walk, &calm);
 		walk_changing(walk, &calm);
 	}
@@ -217,8 +226,8 @@ static bool take_schedule(size_t number, struct play_case *what)
 
 static void walk_schedules(struct walk *walk)
 {
-	struct play_case calm = calm_case();
-	for (size_t i = 0; take_schedule(i, &calm); i++) {
+	struct play_case calm;
+	for (size_t i = 0; take_calm(take_schedule, i, &calm); i++) {
 		walk_step(walk, &calm);
 		walk_changing(walk, &calm);
 	}
@@ -233,13 +242,13 @@ static void walk_apart(struct walk *walk)
 
 static void walk_strict(struct walk *walk)
 {
-	struct play_case calm = calm_case();
-	for (size_t i = 0; case_take_strict(i, &calm); i++) {
+	struct play_case calm;
+	for (size_t i = 0; take_calm(case_take_strict, i, &calm); i++) {
 		walk_step(walk, &calm);
 		if (mesh_workers(&calm.mesh) > 1)
 			walk_remesh(walk, &calm);
 	}
-	for (size_t i = 0; case_take_strict_zero(i, &calm); i++) {
+	for (size_t i = 0; take_calm(case_take_strict_zero, i, &calm); i++) {
 		walk_step(walk, &calm);
 		walk_joins(walk, &calm);
 	}
@@ -248,24 +257,25 @@ static void walk_strict(struct walk *walk)
 /* Kills in the step behind that one, of all these meshes: it gathers nothing, while the checkpoint is written, and uses again what the step before it has used. */
 static void walk_next(struct walk *walk)
 {
-	static bool (*const kinds_of[])(size_t number, struct play_case * what) = { case_take_mesh,
-		take_schedule, case_take_strict, case_take_strict_zero };
+	static take_fn *const kinds_of[] = { case_take_mesh, take_schedule, case_take_strict,
+		case_take_strict_zero };
+	struct play_case calm;
 	walk->kinds = 1;
-	for (size_t k = 0; k < sizeof(kinds_of) / sizeof(kinds_of[0]); k++) {
-		struct play_case calm = calm_case();
-		calm.faults[0].step = STEP + 1;
-		for (size_t i = 0; kinds_of[k](i, &calm); i++)
+	for (size_t k = 0; k < sizeof(kinds_of) / sizeof(kinds_of[0]); k++)
+		for (size_t i = 0; take_calm(kinds_of[k], i, &calm); i++) {
+			calm.faults[0].step = STEP + 1;
 			walk_step(walk, &calm);
-	}
+		}
 }
 
 /* While shards are written, in the step that begins it and the one after: of every third mesh. */
 static void walk_shards(struct walk *walk)
 {
-	struct play_case calm = calm_case();
-	calm.in_shards = true;
-	for (size_t i = 0; case_take_mesh(i, &calm); i += 3)
+	struct play_case calm;
+	for (size_t i = 0; take_calm(case_take_mesh, i, &calm); i += 3) {
+		calm.in_shards = true;
 		walk_steps(walk, &calm);
+	}
 }
 
 /* All ways to split at once, with two microbatches in each of two chunks. Of two replicas others come; of one the mesh becomes smaller; of three each piece of the moments has an owner who is not all of them, and nobody can be replaced, as all processes that there may be are there. */
