@@ -26,7 +26,9 @@ bool sample_account_valid(const Traind__V1__SampleAccount *a)
 	uint64_t sum = 0;
 	return a->n_held + a->n_returned + a->n_dropped <= ROWS_MOST && a->per_epoch > 0 &&
 	    a->per_epoch <= SAMPLE_MOST && a->given <= SAMPLE_MOST && a->last <= SAMPLE_MOST &&
-	    a->anew <= a->given && a->begun <= a->given &&
+	    a->anew <= a->given &&
+	    (a->beginning_case != TRAIND__V1__SAMPLE_ACCOUNT__BEGINNING_BEGUN ||
+	        a->begun <= a->given) &&
 	    ranges_valid(a->held, a->n_held, a->given, false, &sum) &&
 	    ranges_valid(a->returned, a->n_returned, a->given, false, &sum) &&
 	    ranges_valid(a->dropped, a->n_dropped, a->given, true, &sum);

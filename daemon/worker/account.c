@@ -156,6 +156,7 @@ static void fill(const struct trainer *t, Traind__V1__SampleRange *rows,
 	account->per_epoch = t->samples.per_epoch;
 	account->given = a->cursor;
 	account->anew = a->anew;
+	account->beginning_case = TRAIND__V1__SAMPLE_ACCOUNT__BEGINNING_BEGUN;
 	account->begun = a->begun;
 	account->last = t->steps * t->batch;
 	for (; count < a->held_count; count++)

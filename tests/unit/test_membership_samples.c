@@ -145,12 +145,11 @@ static void figures_leave_it_alone(void **state)
 	world_finish(&w);
 }
 
-static void a_restart_takes_back_what_came_after_the_checkpoint(void **state)
+/* A job of which 90 samples were counted is started again. Its workers' first account; returns what is said to be lost. */
+static unsigned lost_by_a_restart(struct world *w, struct account *first)
 {
-	struct world w;
 	struct account a;
-	(void)state;
-	training(&w);
+	training(w);
 	Traind__Peer__PeerReport body = TRAIND__PEER__PEER_REPORT__INIT;
 	Traind__V1__Progress figures = TRAIND__V1__PROGRESS__INIT;
 	char checkpoint[] = "/tmp/c/step-00000020";
@@ -159,32 +158,55 @@ static void a_restart_takes_back_what_came_after_the_checkpoint(void **state)
 	body.job_id = 1;
 	body.peer = 5;
 	body.progress = &figures;
-	MESSAGE(&w, 1, PEER_REPORT, peer_report, &body);
+	MESSAGE(w, 1, PEER_REPORT, peer_report, &body);
 	account_init(&a, 0, 30, 90);
-	say(&w, 1, 5, &a);
+	say(w, 1, 5, &a);
 	for (uint64_t c = 1; c <= 3; c++)
-		world_closed(&w, c, "reset by peer");
-	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
-	shows(&w, 0, 90, 0, 0, 10); /* until the workers say what is */
-	world_restart(&w);
-	world_lead(&w);
-	world_forget(&w);
+		world_closed(w, c, "reset by peer");
+	assert_int_equal(job_state(w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	shows(w, 0, 90, 0, 0, 10); /* until the workers say what is */
+	world_restart(w);
+	world_lead(w);
+	world_forget(w);
 	for (uint64_t c = 11; c <= 13; c++)
-		hello(&w, c, 0, 100 + c, 1);
-	uint64_t peer = w.last[11]->start_worker->peer;
+		hello(w, c, 0, 100 + c, 1);
+	uint64_t peer = w->last[11]->start_worker->peer;
+	say(w, 11, peer, first);
+	Traind__V1__Job *job = membership_job(w->m, 1, true);
+	unsigned lost = 0;
+	for (size_t i = 0; i < job->n_events; i++)
+		(void)sscanf(job->events[i]->text, "samples: %u were counted before", &lost);
+	traind__v1__job__free_unpacked(job, NULL);
+	return lost;
+}
+
+static void a_restart_takes_back_what_came_after_the_checkpoint(void **state)
+{
+	struct world w;
+	struct account a;
+	(void)state;
 	/* The first account that is heard has a round's samples of the new run: more, by now, than what was lost. */
 	account_init(&a, 1, 1, 99);
+	a.base.beginning_case = TRAIND__V1__SAMPLE_ACCOUNT__BEGINNING_BEGUN;
 	a.base.begun = 63;
 	range(a.base.held, &a.base.n_held, 92, 99);
-	say(&w, 11, peer, &a);
+	assert_int_equal(lost_by_a_restart(&w, &a), 27);
 	shows(&w, 0, 92, 7, 0, 1);
-	Traind__V1__Job *job = membership_job(w.m, 1, true);
-	bool said = false;
-	for (size_t i = 0; i < job->n_events; i++)
-		said = said ||
-		    strstr(job->events[i]->text, "samples: 27 were counted before") != NULL;
-	assert_true(said);
-	traind__v1__job__free_unpacked(job, NULL);
+	world_finish(&w);
+	a.base.begun = 0; /* from no checkpoint */
+	assert_int_equal(lost_by_a_restart(&w, &a), 90);
+	world_finish(&w);
+}
+
+/* They are of an older version: what they have by now counts as what they began with. */
+static void workers_may_not_say_where_they_began(void **state)
+{
+	struct world w;
+	struct account a;
+	(void)state;
+	account_init(&a, 1, 1, 77);
+	range(a.base.held, &a.base.n_held, 70, 77);
+	assert_int_equal(lost_by_a_restart(&w, &a), 20);
 	world_finish(&w);
 }
 
@@ -329,6 +351,7 @@ int main(void)
 		cmocka_unit_test(the_newest_account_counts_and_survives),
 		cmocka_unit_test(figures_leave_it_alone),
 		cmocka_unit_test(a_restart_takes_back_what_came_after_the_checkpoint),
+		cmocka_unit_test(workers_may_not_say_where_they_began),
 		cmocka_unit_test(rows_are_those_of_a_mark_for_each_sample),
 		cmocka_unit_test(an_answer_has_a_limit),
 		cmocka_unit_test(an_event_of_a_program_may_say_anything),

@@ -32,12 +32,14 @@ const Traind__V1__SampleAccount *samples_of(const struct job *job)
 	return job->progress != NULL ? job->progress->samples : NULL;
 }
 
-/* The job was started again, from a checkpoint that knows less: of `now` what it began with, since a round may have been added to it. */
+/* The job was started again, from a checkpoint that knows less: of `now` what it began with, since a round may have been added to it. Of workers that do not say, all that it has: a round too few are said
+ * to be lost then, but never more than were. */
 static void say_uncounted(struct membership *m, const struct job *job,
     const Traind__V1__SampleAccount *before, const Traind__V1__SampleAccount *now)
 {
 	char text[REASON_MAX];
-	uint64_t counted = counted_of(before), still = now->begun;
+	bool says = now->beginning_case == TRAIND__V1__SAMPLE_ACCOUNT__BEGINNING_BEGUN;
+	uint64_t counted = counted_of(before), still = says ? now->begun : counted_of(now);
 	if (counted <= still)
 		return;
 	(void)snprintf(text, sizeof(text),
