@@ -10,7 +10,7 @@ from harness import alive, trainctl, wait_for
 from node_lab import NodeLab
 
 LONG = ["--heartbeat-timeout-ms", "60000"]  # nobody is put out
-AWAY_S = 4.5  # in the middle between two tries of the old connection, some 3 and 6 s after the first
+AWAY_S = 7.5  # between two tries of the old connection, some 6 to 7 s and some 12 to 13 s after the way was cut: it comes back by a new one seconds before it would by the old one, or that is given up (10 s)
 
 
 def here(log, name):
