@@ -66,7 +66,8 @@ struct lease_account {
 	uint64_t held_count, free_count, dropped_count;
 	uint64_t
 	    anew; /* numbers below it were of another order of samples, which began anew here; 0: it never did */
-	uint64_t begun; /* so many were counted when the group began, or training went back to a checkpoint last; in no file */
+	uint64_t
+	    begun; /* so many were counted when the group began, or training went back to a checkpoint last; in no file */
 	struct lease_held held[LEASE_HELD_MAX]; /* ascending by peer; of one peer in the order of use */
 	struct lease_range free[LEASE_FREE_MAX];         /* ascending, apart from each other */
 	struct lease_dropped dropped[LEASE_DROPPED_MAX]; /* ascending, apart from each other */

@@ -83,6 +83,5 @@ bool joining_asks_again(const struct joining_refused *refused, const struct join
 	    (left > refused->left_ns &&
 	        left - refused->left_ns > refused->left_ns / 100 * JOINING_AGAIN_PERCENT) ||
 	    (refused->state_ns > j->state_ns &&
-	        refused->state_ns - j->state_ns >
-	            refused->state_ns / 100 * JOINING_AGAIN_PERCENT);
+	        refused->state_ns - j->state_ns > refused->state_ns / 100 * JOINING_AGAIN_PERCENT);
 }

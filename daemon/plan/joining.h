@@ -27,8 +27,8 @@ struct joining {
 
 /* A place that stays free; zeros: none does. */
 struct joining_refused {
-	uint32_t workers; /* that there were */
-	uint64_t left_ns; /* that the steps which were left took them */
+	uint32_t workers;  /* that there were */
+	uint64_t left_ns;  /* that the steps which were left took them */
 	uint64_t state_ns; /* of who was to come */
 };
 

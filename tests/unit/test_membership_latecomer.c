@@ -366,7 +366,9 @@ static void answer_measuring(struct world *w, uint64_t conn, double bytes_per_s)
 static void measure(struct world *w, double others_s)
 {
 	Traind__V1__MeasureLinksRequest wish = TRAIND__V1__MEASURE_LINKS_REQUEST__INIT;
-	struct membership_event event = { .kind = MEMBERSHIP_MEASURE, .request = 9, .measure = &wish };
+	struct membership_event event = { .kind = MEMBERSHIP_MEASURE,
+		.request = 9,
+		.measure = &wish };
 	Traind__V1__Job *job = membership_job(w->m, 1, false);
 	double bytes = 12.0 * (double)job_parameters(job->spec);
 	traind__v1__job__free_unpacked(job, NULL);
@@ -377,7 +379,8 @@ static void measure(struct world *w, double others_s)
 			if (told == NULL ||
 			    told->body_case != TRAIND__PEER__TO_NODE__BODY_MEASURE_LINK)
 				continue;
-			bool near = c == 4 || strstr(told->measure_link->address, "10.0.0.4") != NULL;
+			bool near = c == 4 ||
+			    strstr(told->measure_link->address, "10.0.0.4") != NULL;
 			answer_measuring(w, c, near ? bytes : bytes / others_s);
 		}
 	skip_trace(w);
