@@ -338,6 +338,16 @@ static void walk_uneven(struct walk *walk)
 	}
 }
 
+/* Which plans there are is drawn: so that one of them is another mesh, and worth it. */
+static void choose_draws(struct walk *walk, struct play_case *calm)
+{
+	for (calm->draws_before = 0; calm->draws_before < 100; calm->draws_before++) {
+		count_instructions(walk, calm);
+		if (walk->play->replanned > 0)
+			return;
+	}
+}
+
 /* In the changes to other plans, and in steps in which somebody searches for one and others hear of it. */
 static void walk_replanned(struct walk *walk)
 {
@@ -355,6 +365,7 @@ static void walk_replanned(struct walk *walk)
 		calm.replans = true;
 		calm.steps = REPLAN_STEPS;
 		case_set_mesh(&calm, meshes[i].mesh, meshes[i].owners);
+		choose_draws(walk, &calm);
 		walk_steps(walk, &calm);
 		walk_changes(walk, &calm);
 	}

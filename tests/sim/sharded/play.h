@@ -121,7 +121,8 @@ struct play_case {
 	uint64_t
 	    late_ms; /* for each sequence, of who is no founder, where founders take 20; 0: no time */
 	uint64_t trial_steps; /* that a replica more is looked at for; 0: as ever */
-	bool replans;    /* steps drift from their plan, so now and then there is another one */
+	bool replans; /* steps drift from their plan, so now and then there is another one */
+	uint64_t draws_before; /* each of which is drawn after so many other draws of the seed */
 	bool declines;   /* whatever moves state is said to take for ever, so it is not worth it */
 	uint32_t owners; /* of each piece of moments (ZeRO-1); 0: off */
 	uint32_t chunks; /* of each stage, interleaved, which then have more layers; 0, 1: one */

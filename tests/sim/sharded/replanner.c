@@ -83,6 +83,8 @@ void replanner_start(struct replanner *planner, const struct replan_task *task)
 	}
 	planner->task = *task;
 	planner->started = true;
+	for (uint64_t i = 0; i < g->play->what.draws_before; i++)
+		(void)sim_draw(g->sim, 2);
 	planner->polls = sim_draw(g->sim, 3);
 }
 
