@@ -98,7 +98,7 @@ struct node {
 	struct {
 		uint64_t conn;     /* 0: not connected */
 		uint64_t lifeline; /* its second connection; 0: none */
-		uint32_t call; /* of the hello on it; lower ones come late */
+		uint32_t call;     /* of the hello on it; lower ones come late */
 		uint64_t heard_ms; /* last sign of life */
 		bool beaten; /* on this connection: what it says behind Welcome came before that */
 		uint64_t started_ms; /* when it last started a worker */
