@@ -31,6 +31,26 @@ def test_all_are_lost_and_other_nodes_come(tmp_path, text, come):
     assert_near(run, one, STEPS)
 
 
+def test_all_are_lost_and_fewer_come(tmp_path, text):
+    """The same without a plan: after a while who is there goes on, as when its partner alone had been lost."""
+    run, one = tmp_path / "run", alone(tmp_path, text, steps=STEPS, lr=SLOW)
+    with Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        job = cluster.submit(staged_spec(text, run, 2, nodes=2, steps=STEPS, every=10, lr=SLOW))
+        reach(run, 12)
+        wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
+        for node in cluster.nodes:
+            node.kill9()
+        wait_for(lambda: "every worker was lost" in cluster.events(cluster.job(job)), "the job to be queued again")
+        cluster.add_node()
+        wait_for(lambda: "needs 2 free slots on as many nodes, 1 there; if others do not come within 10 s it goes on with these" in cluster.job(job).reason, "the job to say what it waits for")
+        done = cluster.wait_job(job, "DONE")
+        events = cluster.events(done)
+        assert "1 of 2 nodes are there: 1 of 2 workers start" in events, events
+        assert "mesh: dp 1 x pp 2 cannot be: 1 worker; goes on with dp 1" in events, events
+        counted_once(cluster, job, STEPS)
+    assert_near(run, one, STEPS)
+
+
 def test_who_is_missing_and_cannot_be_replaced_is_not_waited_for(tmp_path, text):
     """One of two stages is lost with its node, and no slot is free for another: the job goes on with one stage after a round of too few, not after twenty."""
     run, one = tmp_path / "run", alone(tmp_path, text, steps=STEPS, lr=SLOW)

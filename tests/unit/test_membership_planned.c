@@ -265,14 +265,9 @@ static unsigned events_with(const struct world *w, uint64_t id, const char *text
 }
 
 /* A job on n1 and n2 trained; both are lost, and n3 if `third`; n1 comes again, as connection 11, with so many slots. */
-static void all_lost_but_one(struct world *w, uint32_t tp, const char *too_few, bool third,
-    uint32_t slots)
+static void one_comes_back(struct world *w, Traind__V1__JobSpec *spec, bool third, uint32_t slots)
 {
-	const uint64_t nodes[] = { 1, 2 };
-	Traind__V1__JobSpec *spec = planned_spec(nodes, 2, tp);
 	three_nodes_of(w, 1);
-	struct tr_error error = { 0 };
-	assert_int_equal(job_option_set(spec, "mesh.too_few", too_few, &error), TR_OK);
 	submit(w, 1, "a", spec);
 	for (uint64_t c = 1; c <= 2; c++)
 		ready(w, c, 4, 4 + c, 0);
@@ -286,6 +281,16 @@ static void all_lost_but_one(struct world *w, uint32_t tp, const char *too_few, 
 		exited(w, 3, 1, 7, 0, 15, ""); /* a replacement that came too late */
 	hello(w, 11, 1, 111, slots);
 	skip_trace(w);
+}
+
+static void all_lost_but_one(struct world *w, uint32_t tp, const char *too_few, bool third,
+    uint32_t slots)
+{
+	const uint64_t nodes[] = { 1, 2 };
+	Traind__V1__JobSpec *spec = planned_spec(nodes, 2, tp);
+	struct tr_error error = { 0 };
+	assert_int_equal(job_option_set(spec, "mesh.too_few", too_few, &error), TR_OK);
+	one_comes_back(w, spec, third, slots);
 }
 
 static const uint64_t n1[] = { 11 }, n1_n3[] = { 11, 3 }, n1_n2_n3[] = { 11, 12, 3 };
@@ -479,6 +484,74 @@ static void as_many_nodes_as_it_asks_for(void **state)
 	world_finish(&w);
 }
 
+/* ---- without a plan ---- */
+
+/* As it would have gone on if one of its workers had been lost alone. */
+static void who_is_there_goes_on_after_a_while(void **state)
+{
+	struct world w;
+	(void)state;
+	one_comes_back(&w, native_spec(2), true, 1);
+	assert_true(has_reason(&w, 1,
+	    "needs 2 free slots on as many nodes, 1 there; if others do not come within 10 s it "
+	    "goes on with these"));
+	pass(&w, 9000, n1, 1);
+	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED);
+	pass(&w, 1500, n1, 1);
+	assert_int_equal(events_with(&w, 1, "1 of 2 nodes are there: 1 of 2 workers start"), 1);
+	assert_int_equal(w.last[11]->body_case, TRAIND__PEER__TO_NODE__BODY_START_WORKER);
+	assert_int_equal(w.last[11]->start_worker->world_size, 2);
+	ready(&w, 11, 8, 9, 0);
+	report(&w, 11, 8, 9, 1, 0, 0, 0, 0, false, 0, 0);
+	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING);
+	skip_trace(&w);
+	hello(&w, 12, 2, 112, 1);
+	expect(&w,
+	    "append node_seen n2\n"
+	    "send c12 welcome n2\n"
+	    "append job_planned job 1 group 8: p10@n2\n"
+	    "send c12 start_worker p10 rank 1/2 local 0/1 node 0/1\n");
+	world_finish(&w);
+}
+
+static void who_comes_in_time_is_waited_for(void **state)
+{
+	struct world w;
+	(void)state;
+	one_comes_back(&w, native_spec(2), true, 1);
+	pass(&w, 9000, n1, 1);
+	hello(&w, 12, 2, 112, 1);
+	assert_int_equal(job_state(&w, 1), TRAIND__V1__JOB_STATE__JOB_STATE_STARTING);
+	pass(&w, 20000, (const uint64_t[]){ 11, 12 }, 2);
+	assert_int_equal(events_with(&w, 1, "nodes are there"), 0);
+	world_finish(&w);
+}
+
+static void fewer_than_it_asks_for_do_not_go_on(void **state)
+{
+	struct world w;
+	(void)state;
+	Traind__V1__JobSpec *spec = native_spec(2);
+	spec->mesh->min_nodes = 2;
+	one_comes_back(&w, spec, true, 1);
+	pass(&w, 30000, n1, 1);
+	assert_true(has_reason(&w, 1, "needs 2 free slots on as many nodes, 1 there"));
+	assert_false(has_reason(&w, 1, "goes on with these"));
+	world_finish(&w);
+}
+
+static void who_has_not_begun_waits_for_all(void **state)
+{
+	struct world w;
+	const uint64_t all[] = { 1, 2, 3 };
+	(void)state;
+	three_nodes_of(&w, 1);
+	submit(&w, 1, "a", native_spec(4));
+	pass(&w, 30000, all, 3);
+	assert_true(has_reason(&w, 1, "needs 4 free slots on as many nodes, 3 there"));
+	world_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -499,6 +572,10 @@ int main(void)
 		cmocka_unit_test(a_replacement_comes_where_there_are_more_than_planned),
 		cmocka_unit_test(a_job_that_cannot_go_elsewhere_lets_others_by),
 		cmocka_unit_test(as_many_nodes_as_it_asks_for),
+		cmocka_unit_test(who_is_there_goes_on_after_a_while),
+		cmocka_unit_test(who_comes_in_time_is_waited_for),
+		cmocka_unit_test(fewer_than_it_asks_for_do_not_go_on),
+		cmocka_unit_test(who_has_not_begun_waits_for_all),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,9 +217,9 @@ uint64_t job_deadline_ms(const struct membership *m)
 		if (state_job_live(job) && job->soft.grow_after_ms > m->now_ms &&
 		    job->soft.grow_after_ms < deadline)
 			deadline = job->soft.grow_after_ms;
-		uint64_t elsewhere_ms = queue_elsewhere_ms(job);
-		if (elsewhere_ms > m->now_ms && elsewhere_ms < deadline)
-			deadline = elsewhere_ms;
+		uint64_t at_ms = elsewhere_ms(job);
+		if (at_ms > m->now_ms && at_ms < deadline)
+			deadline = at_ms;
 	}
 	return deadline;
 }

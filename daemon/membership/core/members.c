@@ -85,7 +85,7 @@ size_t members_least_nodes(const struct membership *m, const struct group *group
 	const struct job *job = group->job != 0 ? state_job(m, group->job) : NULL;
 	if (job == NULL || job->spec->mesh == NULL || job->spec->mesh->min_nodes == 0)
 		return 1;
-	uint32_t nodes = job->spec->mesh->nodes > 0 ? job->spec->mesh->nodes : 1;
+	uint32_t nodes = state_job_nodes(job);
 	return job->spec->mesh->min_nodes < nodes ? job->spec->mesh->min_nodes : nodes;
 }
 

@@ -11,10 +11,6 @@
 #define MASTER_PORT_LEAST 29500u
 #define MASTER_PORT_MOST  32767u
 
-/* A traind that its supervisor starts again (configs/traind.service), or whose memberd was away, is there within a few seconds: longer than a node may be away before it counts as lost. Shorter than
- * anybody waits for who looks at a job that stands. */
-#define ELSEWHERE_AFTER_MS 10000u
-
 /* What came of the first place in the queue. */
 enum placed {
 	PLACED,     /* its entry is on its way, also where that is its end */
@@ -163,15 +159,6 @@ static uint64_t gone_node(const struct job *job, struct table *table)
 	return 0;
 }
 
-/* With fewer its workers would wait (mesh.too_few). */
-static uint32_t least_workers(const struct job *job)
-{
-	const struct mesh mesh = job_mesh(job->spec->mesh);
-	return job_mesh_waits(job->spec)
-	    ? mesh_workers(&mesh) / mesh.size[MESH_DP] * job_mesh_copies(job->spec->mesh)
-	    : 1;
-}
-
 /* When the last one went of those of its plan that are not there. Of one that memberd never saw, or that is there without a slot: when the job was first looked at. */
 static uint64_t went_ms(const struct membership *m, const struct job *job, struct table *table)
 {
@@ -187,23 +174,16 @@ static uint64_t went_ms(const struct membership *m, const struct job *job, struc
 	return last;
 }
 
-uint64_t queue_elsewhere_ms(const struct job *job)
-{
-	bool waits = job->state == TRAIND__V1__JOB_STATE__JOB_STATE_QUEUED &&
-	    job->soft.gone_ms != 0;
-	return waits ? job->soft.gone_ms + ELSEWHERE_AFTER_MS : 0;
-}
-
 /* Its workers make their mesh of whoever starts: the job's, or a smaller one (remesh.h). */
 static enum placed place_elsewhere(struct membership *m, struct job *job, struct table *table,
     uint64_t gone)
 {
 	const Traind__V1__JobPlan *wanted = job->spec->plan;
-	uint32_t workers = (uint32_t)wanted->n_nodes, least = least_workers(job), placed = 0,
-	         least_nodes = job->spec->mesh->min_nodes > 0 ? job->spec->mesh->min_nodes : 1;
+	uint32_t workers = (uint32_t)wanted->n_nodes, least = elsewhere_workers(job), placed = 0,
+	         least_nodes = elsewhere_nodes(job);
 	char text[REASON_MAX];
 	job->soft.gone_ms = went_ms(m, job, table);
-	if (m->now_ms < queue_elsewhere_ms(job)) {
+	if (m->now_ms < elsewhere_ms(job)) {
 		job_wait(m, job,
 		    "needs a free slot more on %s, as planned, which is not there; if it does not "
 		    "come within %u s it is "
@@ -270,20 +250,36 @@ static enum placed place_planned(struct membership *m, struct job *job, struct t
 	return PLACED;
 }
 
-static uint32_t per_node_of(const Traind__V1__JobSpec *spec)
+static void wait_for_nodes(struct membership *m, struct job *job, uint32_t had, bool goes_on)
 {
-	return spec->mesh != NULL && spec->mesh->workers_per_node > 0 ? spec->mesh->workers_per_node
-	                                                              : 1;
+	uint32_t per_node = state_job_per_node(job), nodes = state_job_nodes(job);
+	char then[96] = "";
+	if (goes_on)
+		(void)snprintf(then, sizeof(then),
+		    "; if others do not come within %u s it goes on with these",
+		    ELSEWHERE_AFTER_MS / 1000);
+	if (per_node == 1)
+		job_wait(m, job, "needs %u free slots on as many nodes, %u there%s", nodes, had,
+		    then);
+	else
+		job_wait(m, job, "needs %u nodes with %u free slots each, %u there%s", nodes,
+		    per_node, had, then);
+}
+
+static void note_fewer(struct membership *m, struct job *job, uint32_t had)
+{
+	uint32_t per_node = state_job_per_node(job), nodes = state_job_nodes(job);
+	char text[REASON_MAX];
+	(void)snprintf(text, sizeof(text), "%u of %u nodes are there: %u of %u workers start", had,
+	    nodes, had * per_node, nodes * per_node);
+	facts_note(m, job, text);
 }
 
 static enum placed place_native(struct membership *m, struct job *job, struct table *table)
 {
 	if (job->spec->plan != NULL)
 		return place_planned(m, job, table);
-	uint32_t per_node = per_node_of(job->spec);
-	uint32_t nodes = job->spec->mesh != NULL && job->spec->mesh->nodes > 0
-	    ? job->spec->mesh->nodes
-	    : 1;
+	uint32_t per_node = state_job_per_node(job), nodes = state_job_nodes(job);
 	if ((uint64_t)nodes * per_node > TR_GROUP_PEERS_MAX) {
 		job_append_moved(m, job, TRAIND__V1__JOB_STATE__JOB_STATE_FAILED, 0,
 		    "mesh: more than 256 workers in one group", NULL, NULL);
@@ -291,14 +287,14 @@ static enum placed place_native(struct membership *m, struct job *job, struct ta
 	}
 	uint32_t had = placement_native(table->nodes, table->count, nodes, per_node);
 	if (had < nodes) {
-		if (per_node == 1)
-			job_wait(m, job, "needs %u free slots on as many nodes, %u there", nodes,
-			    had);
-		else
-			job_wait(m, job, "needs %u nodes with %u free slots each, %u there", nodes,
-			    per_node, had);
-		return WAITS;
+		uint64_t at_ms = elsewhere_without_ms(m, job, had);
+		if (m->now_ms < at_ms) {
+			wait_for_nodes(m, job, had, at_ms != UINT64_MAX);
+			return WAITS;
+		}
+		note_fewer(m, job, had);
 	}
+	job->soft.gone_ms = 0;
 	plan(m, job, table, true);
 	return PLACED;
 }
@@ -380,7 +376,7 @@ static bool is_held(const struct job *job, uint32_t rank)
 /* As the job asks for, or as many as it was founded with there, where that was on other nodes than planned. */
 static uint32_t most_on_a_node(const struct job *job)
 {
-	uint32_t most = per_node_of(job->spec);
+	uint32_t most = state_job_per_node(job);
 	for (size_t i = 0; i < job->peers.count; i++) {
 		const struct peer *peer = job->peers.items[i];
 		uint32_t here = 0;

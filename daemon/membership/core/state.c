@@ -141,6 +141,26 @@ bool state_job_live(const struct job *job)
 	    job->state == TRAIND__V1__JOB_STATE__JOB_STATE_RUNNING;
 }
 
+uint32_t state_job_nodes(const struct job *job)
+{
+	return job->spec->mesh != NULL && job->spec->mesh->nodes > 0 ? job->spec->mesh->nodes : 1;
+}
+
+uint32_t state_job_per_node(const struct job *job)
+{
+	const Traind__V1__Mesh *mesh = job->spec->mesh;
+	return mesh != NULL && mesh->workers_per_node > 0 ? mesh->workers_per_node : 1;
+}
+
+/* Commands get what there is. */
+static uint32_t asked_workers(const struct job *job)
+{
+	if (job->spec->command != NULL)
+		return 0;
+	return job->spec->plan != NULL ? (uint32_t)job->spec->plan->n_nodes
+	                               : state_job_nodes(job) * state_job_per_node(job);
+}
+
 uint32_t state_job_workers(const struct job *job, uint64_t group)
 {
 	uint32_t founders = 0;
@@ -148,8 +168,8 @@ uint32_t state_job_workers(const struct job *job, uint64_t group)
 		const struct peer *peer = job->peers.items[i];
 		founders += peer->group == group && peer->founder ? 1 : 0;
 	}
-	size_t planned = job->spec->plan != NULL ? job->spec->plan->n_nodes : 0;
-	return founders > 0 && planned > founders ? (uint32_t)planned : founders;
+	uint32_t asked = asked_workers(job);
+	return founders > 0 && asked > founders ? asked : founders;
 }
 
 uint32_t state_job_live_workers(const struct job *job, uint64_t group)

@@ -305,7 +305,10 @@ struct peer *state_group_peer(const struct membership *m, const struct group *gr
 bool state_peer_live(const struct peer *peer);
 bool state_job_ended(const struct job *job);
 bool state_job_live(const struct job *job); /* STARTING or RUNNING */
-/* That this group of it is to have: those it was founded with; more, where its plan has more. */
+/* That a native job without a plan asks for. */
+uint32_t state_job_nodes(const struct job *job);
+uint32_t state_job_per_node(const struct job *job);
+/* That this group of it is to have: those it was founded with; more, where it has its plan for more or asks for more. */
 uint32_t state_job_workers(const struct job *job, uint64_t group);
 /* Those of the group that live, replacements and who came with mesh.grow too. */
 uint32_t state_job_live_workers(const struct job *job, uint64_t group);
@@ -446,8 +449,18 @@ void queue_replace(struct membership *m, struct job *job);
 void queue_grow(struct membership *m, struct job *job);
 /* Whether a worker of the group's job is missing beside `members` of its next view, and none is on its way nor can be: no node has a free slot for it, or has one soon or may come back. */
 bool queue_nobody_follows(struct membership *m, const struct group *group, size_t members);
-/* When a queued job is placed on other nodes than its plan's; 0: it is not to be. */
-uint64_t queue_elsewhere_ms(const struct job *job);
+
+/* elsewhere.c */
+/* A traind that its supervisor starts again (configs/traind.service), or whose memberd was away, is there within a few seconds: longer than a node may be away before it counts as lost. Shorter than
+ * anybody waits for who looks at a job that stands. */
+#define ELSEWHERE_AFTER_MS 10000u
+/* When a queued job is placed on other nodes than its plan's, or on fewer than it asks for; 0: it is not to be. */
+uint64_t elsewhere_ms(const struct job *job);
+/* The same of a job without a plan for which so few nodes are there. UINT64_MAX: it waits for more. */
+uint64_t elsewhere_without_ms(const struct membership *m, struct job *job, uint32_t nodes);
+/* At least; with fewer workers they would wait (mesh.too_few). */
+uint32_t elsewhere_nodes(const struct job *job);
+uint32_t elsewhere_workers(const struct job *job);
 
 /* latecomer.c */
 /* Is a worker for the job's free place, on this node, worth its start? An event says so if not, and if it is after all. */
