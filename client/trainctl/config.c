@@ -94,11 +94,22 @@ static tr_status read_home(struct config *config, struct tr_error *error)
 	return config_set_home(config, home, error);
 }
 
+static bool is_dumb(void)
+{
+	const char *term = getenv("TERM");
+	return term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0;
+}
+
+bool config_stderr_moves(void)
+{
+	return isatty(STDERR_FILENO) && !is_dumb();
+}
+
 static tr_status read_color(const struct args *args, struct config *config, struct tr_error *error)
 {
 	const char *when = args_value(args, "--color");
-	const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-	bool dumb = term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0;
+	const char *no_color = getenv("NO_COLOR");
+	bool dumb = is_dumb();
 	config->terminal = isatty(STDOUT_FILENO) && isatty(STDIN_FILENO) && !dumb;
 	if (when == NULL || strcmp(when, "auto") == 0)
 		config->color = isatty(STDOUT_FILENO) && !dumb &&

@@ -33,5 +33,6 @@ tr_status config_set_home(struct config *config, const char *home, struct tr_err
 /* What of our environment the workers of a command job get: "KEY=value", NULL-ended; free the array only. */
 const char **config_worker_environment(void);
 const char *config_search_path(void);
+bool config_stderr_moves(void); /* a terminal on which a line can be written anew */
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/trainctl/config.h"
 #include "client/trainctl/interrupt.h"
 #include "client/trainctl/proc.h"
 #include "common/limits.h"
@@ -69,6 +70,21 @@ tr_status plan_measured_read(const char *path, struct plan_measured *measured,
 	return st;
 }
 
+/* On a terminal, below what is said before and in place of what it showed last. */
+static void show_part(const char *line, size_t length)
+{
+	static const char begins[] = "# measures ";
+	const size_t skipped = sizeof(begins) - 1;
+	if (length > skipped && strncmp(line, begins, skipped) == 0 && config_stderr_moves())
+		(void)fprintf(stderr, "\r\033[K  %.*s", (int)(length - skipped), line + skipped);
+}
+
+static void show_none(void)
+{
+	if (config_stderr_moves())
+		(void)fprintf(stderr, "\r\033[K");
+}
+
 tr_status plan_measured_here(const Traind__V1__JobSpec *spec,
     const struct plan_measured_limits *limits, const char *search_path,
     struct plan_measured *measured, struct tr_error *error)
@@ -90,8 +106,10 @@ tr_status plan_measured_here(const Traind__V1__JobSpec *spec,
 	                               .beside = limits->beside,
 	                               .tp_most = limits->tp_most,
 	                               .sequences_most = limits->sequences_most,
-	                               .stop = interrupt_flag() },
+	                               .stop = interrupt_flag(),
+	                               .said = show_part },
 	    &text, error);
+	show_none();
 	free(packed);
 	FILE *lines = st == TR_OK ? fmemopen(text, strlen(text), "r") : NULL;
 	if (lines != NULL) {

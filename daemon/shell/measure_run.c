@@ -96,10 +96,23 @@ static bool is_over(const struct measure_run *run, uint64_t begun_ms)
 	    (run->most_ms > 0 && now_ms() - begun_ms > run->most_ms);
 }
 
+/* The whole ones of [text, text + used). Returns what they take. */
+static size_t tell_lines(const struct measure_run *run, const char *text, size_t used)
+{
+	size_t told = 0;
+	const char *end;
+	while ((end = memchr(text + told, '\n', used - told)) != NULL) {
+		if (run->said != NULL)
+			run->said(text + told, (size_t)(end - text) - told);
+		told = (size_t)(end - text) + 1;
+	}
+	return told;
+}
+
 /* Until it closes its end. False: it took too long, printed too much, or we are to stop. */
 static bool read_all(const struct measure_run *run, uint64_t begun_ms, int from, char *text)
 {
-	size_t used = 0;
+	size_t used = 0, told = 0;
 	while (used < TEXT_MAX - 1) {
 		struct pollfd readable = { .fd = from, .events = POLLIN };
 		if (is_over(run, begun_ms))
@@ -112,6 +125,7 @@ static bool read_all(const struct measure_run *run, uint64_t begun_ms, int from,
 		if (n <= 0)
 			return n == 0;
 		used += (size_t)n;
+		told += tell_lines(run, text + told, used - told);
 	}
 	return false;
 }

@@ -19,6 +19,8 @@ struct measure_run {
 	uint32_t tp_most, sequences_most;
 	uint64_t most_ms;        /* 0: as long as it takes */
 	const atomic_bool *stop; /* looked at every 100 ms; NULL: never */
+	void (*said)(const char *line,
+	    size_t length); /* each line when it is there, without its end; NULL: nobody waits for it */
 };
 
 /* *text is the caller's to free. TR_EIO: it cannot be started, ended badly, or took too long; TR_ENOMEM. */

@@ -55,6 +55,7 @@ struct measured {
 	double patience_s;   /* what is left of it */
 	double on_core;      /* the least of what was said */
 	unsigned rows;       /* of costs, that were */
+	unsigned begun, all; /* of what is measured */
 };
 
 struct costs {
@@ -128,7 +129,9 @@ static void finish(struct measured *m)
 		.limits = m->limits,
 		.patience_s = m->patience_s,
 		.on_core = m->on_core,
-		.rows = m->rows };
+		.rows = m->rows,
+		.begun = m->begun,
+		.all = m->all };
 }
 
 /* Of what is built for a run, without what model_bytes has. */
@@ -463,6 +466,14 @@ static bool is_measured(const struct own *own, uint32_t sequences, uint32_t most
 	    (own->batch % sequences == 0 && is_power(sequences) && sequences <= most);
 }
 
+/* Whoever waits sees how far it is. */
+static void say_next(struct measured *m, uint32_t tp, uint32_t sequences, FILE *to)
+{
+	(void)fprintf(to, "# measures %u of %u: microbatches of %u sequence%s, tp %u\n", ++m->begun,
+	    m->all, sequences, sequences == 1 ? "" : "s", tp);
+	(void)fflush(to);
+}
+
 /* Small ones first: where memory is lacking what was measured stays, and larger tp are measured that need less. */
 static tr_status measure_tp(struct measured *m, const struct model_config *config,
     const struct own *own, uint32_t tp, uint32_t most, FILE *to, struct tr_error *error)
@@ -471,6 +482,7 @@ static tr_status measure_tp(struct measured *m, const struct model_config *confi
 	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX && st == TR_OK; n++) {
 		if (!is_measured(own, n, most))
 			continue;
+		say_next(m, tp, n, to);
 		st = measure(m, config, tp, n, to, error);
 		if (st != TR_ENOMEM)
 			continue;
@@ -487,6 +499,17 @@ static bool is_split(const struct measured *m, const struct own *own,
 	if (m->parts > 0)
 		return m->parts % tp == 0;
 	return config->heads % tp == 0 && (tp <= EVERY_TP || is_power(tp) || tp == own->tp);
+}
+
+static uint32_t count_all(const struct measured *m, const struct own *own,
+    const struct model_config *config)
+{
+	uint32_t splits = 0, microbatches = 0;
+	for (uint32_t tp = 1; tp <= m->limits->tp_most && tp <= config->heads; tp++)
+		splits += is_split(m, own, config, tp);
+	for (uint32_t n = 1; n <= own->batch && n <= SEQUENCES_MAX; n++)
+		microbatches += is_measured(own, n, m->limits->sequences_most);
+	return splits * microbatches;
 }
 
 /* Of a process without a model, and of each parameter: with gradient and moments, and rounded for products. */
@@ -536,6 +559,7 @@ tr_status measure_costs(const Traind__V1__JobSpec *spec, const struct measure_li
 	    plan_costs_of(&config, spec->train->optimizer->dtype, limits->threads, strict,
 	        spec->train->optimizer->dropout > 0, of));
 	struct own own = own_of(spec, &config);
+	m.all = count_all(&m, &own, &config);
 	st = measure_memory(&m, spec, &config, &own, to, error);
 	if (st == TR_OK)
 		st = measure_update(m.pool, &config, limits->beside, to, error);

@@ -12,6 +12,7 @@
  *	sum SECONDS SECONDS      of an op that workers of one node make by themselves, and of each byte that one of them copies or reads in it (measure_sums.h)
  *	process BYTES            of a worker besides its model and what it exchanges: code, what libraries put aside, the training text (as far as its files are here)
  *	core SHARE               least part of its time that a run whose times are here had of a core (of one thread; else 1): runs that other work disturbed are thrown away, but for no longer than six seconds in all
+ *	# measures K of N: ...   what is measured next; other lines that begin so are remarks
  *	parameter BYTES          of one, with gradient, moments and what products of bf16 (train.dtype) read
  */
 #ifndef TR_DAEMON_WORKER_MEASURE_H

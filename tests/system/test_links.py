@@ -102,8 +102,8 @@ def test_sites_that_share_nothing(tmp_path):
         for _ in range(6):
             measured = lab.json("nodes", "--measure")
             rate = {pair: row["bandwidth_bytes_per_s"] or 0 for pair, row in rows(measured).items()}
-            if all(rate.values()) and measured["sites"] == []:
-                break
+            if len(rate) == 12 and all(rate.values()) and measured["sites"] == []:
+                break  # on a busy machine a node may be away for a moment
         assert all(0 < rate["node-2", far] < 0.2 * rate["node-2", "node-3"] for far in ("node-4", "node-5"))
         assert measured["sites"] == []
 

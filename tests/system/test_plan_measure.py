@@ -13,6 +13,7 @@ import pytest
 
 from harness import BIN, MARK, marked_processes, wait_for
 from stubs import ROOT, pb
+from terminal import Terminal
 
 WIDTH, CONTEXT, VOCAB = 128, 64, 256
 
@@ -158,10 +159,8 @@ def test_more_workers_than_the_vocabulary_has_tokens():
     assert (512, 1) in rows  # of 256 bytes: each has one, and half of them one that is none
 
 
-def test_a_busy_machine_is_said(tmp_path):
-    """Another process has half of the only core: runs that it disturbed are thrown away, but not for ever, and the plan says that its times are too long."""
-    core = min(os.sched_getaffinity(0))
-    text, job = tmp_path / "text.txt", tmp_path / "job.yaml"
+def small_job(folder):
+    text, job = folder / "text.txt", folder / "job.yaml"
     text.write_bytes(bytes(range(256)) * 64)
     job.write_text(f"""
 name: small
@@ -169,8 +168,30 @@ model: {{layers: 2, width: 128, heads: 4, context: 64, vocab: bytes}}
 data: {{text: [{text}]}}
 train: {{steps: 1, batch_tokens: 512, micro_sequences: 8, seed: 1}}
 mesh: {{nodes: 1}}
-checkpoint: {{dir: {tmp_path}/run}}
+checkpoint: {{dir: {folder}/run}}
 """)
+    return job
+
+
+def test_how_far_it_is_is_shown(tmp_path):
+    """On a terminal, on one line that is gone when there is a plan; elsewhere nothing of it is written."""
+    command = [BIN / "trainctl", "plan", small_job(tmp_path), "--cluster", ROOT / "configs" / "cluster.yaml"]
+    terminal = Terminal(command, {**os.environ, "TERM": "xterm"})
+    try:
+        assert terminal.wait(60) == 0, terminal.text
+        before, plan = terminal.text.rsplit("\r\033[K", 1)
+        shown = re.findall(r"\r\033\[K  (\d+) of (\d+): microbatches of \d+ sequences?, tp \d+", before)
+        assert [int(number) for number, _ in shown] == list(range(1, int(shown[0][1]) + 1)), terminal.text
+        assert "microbatches of" not in plan.split("\n")[0] and "\n" not in before.split("large one", 1)[1].strip("\r\n")
+    finally:
+        terminal.close()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == 1 and "\r" not in done.stderr, done.stderr
+
+
+def test_a_busy_machine_is_said(tmp_path):
+    """Another process has half of the only core: runs that it disturbed are thrown away, but not for ever, and the plan says that its times are too long."""
+    core, job = min(os.sched_getaffinity(0)), small_job(tmp_path)
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=lambda: os.sched_setaffinity(0, {core}))
     try:
         done = subprocess.run([str(BIN / "trainctl"), "plan", str(job), "--cluster", str(ROOT / "configs" / "cluster.yaml"), "--as-is", "--json"],

@@ -70,6 +70,30 @@ static void what_it_prints(void **state)
 	free(text);
 }
 
+static char told[64];
+
+static void tell(const char *line, size_t length)
+{
+	size_t used = strlen(told);
+	(void)snprintf(told + used, sizeof(told) - used, "<%.*s>", (int)length, line);
+}
+
+/* Whole lines, each once, however they come. */
+static void each_line_is_told(void **state)
+{
+	struct tr_error error;
+	char *text = NULL;
+
+	(void)state;
+	told[0] = '\0';
+	assert_int_equal(run("printf 'a\\nb'; sleep 0.3; printf 'c\\n\\nrest'",
+	                     (struct measure_run){ .said = tell }, &text, &error),
+	    TR_OK);
+	assert_string_equal(text, "a\nbc\n\nrest");
+	assert_string_equal(told, "<a><bc><>");
+	free(text);
+}
+
 /* As a worker's, its name is looked up in PATH. */
 static void it_is_found_in_path(void **state)
 {
@@ -163,6 +187,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_it_prints),
+		cmocka_unit_test(each_line_is_told),
 		cmocka_unit_test(it_is_found_in_path),
 		cmocka_unit_test(how_it_ends),
 		cmocka_unit_test(it_does_not_end),
