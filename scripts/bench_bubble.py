@@ -14,6 +14,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = "{preset: gpt2, layers: 12, width: 256, heads: 8, context: 256, vocab: bytes}"
@@ -58,6 +59,7 @@ def measured(cluster, file, run, seconds):
     job = int(trainctl(cluster, "launch", "--detach", file).split("job ")[1].split()[0])
     parts = 1 + max(1, seconds // EVERY_S)
     wait_step(cluster, job, run, 1)
+    time.sleep(EVERY_S * parts + 1)  # who asks takes a core from them
     wait_for(lambda: len(by_rank := said(cluster, job)) == 2 and min(map(len, by_rank.values())) >= parts, "what workers wait for", deadline_s=60 + 2 * EVERY_S * parts)
     workers = []
     for rank in said(cluster, job).values():
