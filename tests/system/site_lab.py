@@ -7,9 +7,10 @@ class SiteLab(NodeLab):
     def __init__(self, folder):
         super().__init__(folder)
         self.sites = {}  # of a machine's number: the bridge where its cable ends
+        self.prepare = None
 
-    def add_site(self, number, out, into, machines):
-        """Rates as `tc` has them: of what leaves the site, and of what comes in."""
+    def add_site(self, number, out, into, machines, prepare=None):
+        """Rates as `tc` has them: of what leaves the site, and of what comes in. `prepare` gets the place of each machine before anything is sent from there."""
         bridge, port, cable = f"site{number}", f"far{number}", f"near{number}"
         inside = self.lab.inside
         inside("ip", "link", "add", bridge, "type", "bridge")
@@ -19,9 +20,12 @@ class SiteLab(NodeLab):
             inside("ip", "link", "set", end, "master", master, "up")
             inside("tc", "qdisc", "replace", "dev", end, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
         self.sites.update(dict.fromkeys(machines, bridge))
+        self.prepare = prepare
         return [self.add_node(machine) for machine in machines]
 
     def place(self, number):
         place = Place(self.lab, number)
         self.lab.inside("ip", "link", "set", place.port, "master", self.sites[number])
+        if self.prepare is not None:
+            self.prepare(place)
         return place
