@@ -21,7 +21,7 @@ struct tls_context;
 /* `tls`: spoken on it, to a memberd whose certificate is for `host`, and held; NULL, and to a UNIX socket: plain. NULL: no thread or memory for it; the calls below
  * take that. */
 struct lifeline *lifeline_start(struct tls_context *tls, const char *host);
-/* memberd at `address` (numeric, "127.0.0.1:7070") has welcomed this process as that node: ties it there, instead of where it was. */
+/* memberd at `address` (numeric, "127.0.0.1:7070") has welcomed this process as that node, after its hello number `call`: ties it there, instead of where it was. */
 void lifeline_tie(struct lifeline *lifeline, const char *address, uint64_t node_id,
     uint64_t incarnation, uint32_t call);
 /* It could not be tied, not at the second try either: why, once. (The thread itself has no file to log to.) */

@@ -276,13 +276,13 @@ class Cluster:
     def job(self, job):
         return self.api().GetJob(pb.GetJobRequest(job_id=job), timeout=DEADLINE_S)
 
-    def wait_job(self, job, *states, deadline_s=None, refused=False):
-        """Waits for one of the states ("DONE", "FAILED"...) and returns the job; another end is an error at once. So is that a worker of a job that is done ended by itself with an error, which another one would hide: but where that is meant (`refused`)."""
+    def wait_job(self, job, *states, deadline_s=None):
+        """Waits for one of the states ("DONE", "FAILED"...) and returns the job; another end is an error at once. So is that a worker of a job that is done ended by itself with an error, which another one would hide."""
         def there():
             now = self.job(job)
             name = pb.JobState.Name(now.state).removeprefix("JOB_STATE_")
             if name in states:
-                assert refused or name != "DONE" or "trainworker: " not in self.events(now), self.events(now)
+                assert name != "DONE" or "trainworker: " not in self.events(now), self.events(now)
                 return now
             assert name not in ("DONE", "FAILED", "CANCELLED"), f"job is {name}: {now.reason}\n{self.events(now)}"
             return None

@@ -8,6 +8,15 @@ from mesh_jobs import SLOW, alone, assert_near, counted_once, reach, staged_spec
 from test_replan_jobs import STEPS, planned_spec
 
 
+def lose_all(cluster, job, run):
+    """All its nodes for good, once there is a checkpoint."""
+    reach(run, 12)
+    wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
+    for node in cluster.nodes:
+        node.kill9()
+    wait_for(lambda: "every worker was lost" in cluster.events(cluster.job(job)), "the job to be queued again")
+
+
 @pytest.mark.parametrize("come", [1, 2])
 def test_all_are_lost_and_other_nodes_come(tmp_path, text, come):
     """A job of two stages goes on from its checkpoint on the node that comes, as one stage; on two as two."""
@@ -16,11 +25,7 @@ def test_all_are_lost_and_other_nodes_come(tmp_path, text, come):
         spec = planned_spec(cluster, text, run, 1000)
         spec.train.checkpoint.every = 10
         job = cluster.submit(spec)
-        reach(run, 12)
-        wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
-        for node in cluster.nodes:
-            node.kill9()
-        wait_for(lambda: "every worker was lost" in cluster.events(cluster.job(job)), "the job to be queued again")
+        lose_all(cluster, job, run)
         for _ in range(come):
             cluster.add_node()
         done = cluster.wait_job(job, "DONE")
@@ -36,11 +41,7 @@ def test_all_are_lost_and_fewer_come(tmp_path, text):
     run, one = tmp_path / "run", alone(tmp_path, text, steps=STEPS, lr=SLOW)
     with Cluster(tmp_path / "cluster", nodes=2) as cluster:
         job = cluster.submit(staged_spec(text, run, 2, nodes=2, steps=STEPS, every=10, lr=SLOW))
-        reach(run, 12)
-        wait_for(lambda: cluster.job(job).progress.checkpoint, "a checkpoint")
-        for node in cluster.nodes:
-            node.kill9()
-        wait_for(lambda: "every worker was lost" in cluster.events(cluster.job(job)), "the job to be queued again")
+        lose_all(cluster, job, run)
         cluster.add_node()
         wait_for(lambda: "needs 2 free slots on as many nodes, 1 there; if others do not come within 10 s it goes on with these" in cluster.job(job).reason, "the job to say what it waits for")
         done = cluster.wait_job(job, "DONE")

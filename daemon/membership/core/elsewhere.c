@@ -28,13 +28,10 @@ uint64_t elsewhere_ms(const struct job *job)
 }
 
 /* When a job that has begun, and lost all its workers, goes on with so few nodes, as one that lost some of them does: once the others have had time to come back. UINT64_MAX: it does not. */
-uint64_t elsewhere_without_ms(const struct membership *m, struct job *job, uint32_t had)
+uint64_t elsewhere_without_ms(const struct job *job, uint32_t had)
 {
-	if (job->restarts == 0)
-		return UINT64_MAX;
-	if (job->soft.gone_ms == 0)
-		job->soft.gone_ms = m->now_ms;
-	return had < elsewhere_nodes(job) || had * state_job_per_node(job) < elsewhere_workers(job)
+	return job->restarts == 0 || had < elsewhere_nodes(job) ||
+	        had * state_job_per_node(job) < elsewhere_workers(job)
 	    ? UINT64_MAX
 	    : elsewhere_ms(job);
 }

@@ -287,7 +287,9 @@ static enum placed place_native(struct membership *m, struct job *job, struct ta
 	}
 	uint32_t had = placement_native(table->nodes, table->count, nodes, per_node);
 	if (had < nodes) {
-		uint64_t at_ms = elsewhere_without_ms(m, job, had);
+		if (job->restarts > 0 && job->soft.gone_ms == 0)
+			job->soft.gone_ms = m->now_ms;
+		uint64_t at_ms = elsewhere_without_ms(job, had);
 		if (m->now_ms < at_ms) {
 			wait_for_nodes(m, job, had, at_ms != UINT64_MAX);
 			return WAITS;

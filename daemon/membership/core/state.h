@@ -308,7 +308,7 @@ bool state_job_live(const struct job *job); /* STARTING or RUNNING */
 /* That a native job without a plan asks for. */
 uint32_t state_job_nodes(const struct job *job);
 uint32_t state_job_per_node(const struct job *job);
-/* That this group of it is to have: those it was founded with; more, where it has its plan for more or asks for more. */
+/* That this group of it is to have: those it was founded with; more, where its plan has more, or it asks for more. */
 uint32_t state_job_workers(const struct job *job, uint64_t group);
 /* Those of the group that live, replacements and who came with mesh.grow too. */
 uint32_t state_job_live_workers(const struct job *job, uint64_t group);
@@ -457,7 +457,7 @@ bool queue_nobody_follows(struct membership *m, const struct group *group, size_
 /* When a queued job is placed on other nodes than its plan's, or on fewer than it asks for; 0: it is not to be. */
 uint64_t elsewhere_ms(const struct job *job);
 /* The same of a job without a plan for which so few nodes are there. UINT64_MAX: it waits for more. */
-uint64_t elsewhere_without_ms(const struct membership *m, struct job *job, uint32_t nodes);
+uint64_t elsewhere_without_ms(const struct job *job, uint32_t nodes);
 /* At least; with fewer workers they would wait (mesh.too_few). */
 uint32_t elsewhere_nodes(const struct job *job);
 uint32_t elsewhere_workers(const struct job *job);
